@@ -1,0 +1,100 @@
+"""Input checks shared by the core: a refusal names the argument, the first index and its value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+Number = float | int | Tensor
+
+LOGPROB_SLACK = 1e-6
+"""A log-probability may exceed 0 by this much (samplers round); it then counts as 0."""
+
+
+class DomainError(ValueError):
+    """A probability lies where the formula has no value, for example π ≥ D on a wrong answer."""
+
+
+def as_float(x: Number, name: str) -> Tensor:
+    """`x` as a floating tensor of at least float32; Python numbers become float64."""
+    if isinstance(x, Tensor):
+        if x.is_complex():
+            raise ValueError(f"{name} is complex; real numbers are needed")
+        if not x.is_floating_point():
+            return x.to(torch.get_default_dtype())
+        return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return torch.as_tensor(x, dtype=torch.float64)
+
+
+def common_dtype(*tensors: Tensor) -> torch.dtype:
+    """float64 if any floating input is float64, else float32: never half precision."""
+    dtype = torch.float32
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
+
+
+def broadcast(*tensors: Tensor) -> list[Tensor]:
+    """The tensors at their common shape."""
+    return list(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
+
+
+def require(ok: Tensor, value: Tensor, name: str, rule: str, error: type[ValueError]) -> None:
+    """Raise `error` at the first element where `ok` is False (one synchronisation on a GPU)."""
+    if bool(ok.all()):
+        return
+    ok, value = broadcast(ok, value)
+    index = tuple(int(i) for i in (~ok).nonzero()[0])
+    where = f"{name}[{', '.join(map(str, index))}]" if index else name
+    raise error(f"{where} = {value[index].item():g}: {rule}")
+
+
+def require_rewards(rewards: Tensor, valid: Tensor | None = None) -> None:
+    """Rewards are numbers in [0, 1]; NaN is refused."""
+    inside = (rewards >= 0) & (rewards <= 1)
+    ok = inside if valid is None else inside | ~valid
+    require(ok, rewards, "rewards", "a reward must lie in [0, 1]", DomainError)
+
+
+def require_positive(value: float, name: str, *, above: float = 0.0) -> None:
+    """A finite number strictly above `above`."""
+    if not (math.isfinite(value) and value > above):
+        raise DomainError(f"{name} = {value:g}: must be a finite number above {above:g}")
+
+
+def require_group_axis(tensor: Tensor, name: str) -> None:
+    """The last axis holds the G ≥ 1 responses of a question."""
+    if tensor.ndim == 0 or tensor.shape[-1] == 0:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: the last axis must hold G >= 1")
+
+
+def per_question(x: Number, like: Tensor, name: str) -> Tensor:
+    """Line up a per-question number `[...]` with per-response numbers `[..., G]`.
+
+    Scalars and tensors that already have one value a response pass through.
+    """
+    value = as_float(x, name).to(like.device)
+    if value.ndim == 0 or value.shape == like.shape:
+        return value
+    if value.shape == like.shape[:-1]:
+        return value.unsqueeze(-1)
+    if value.shape == (*like.shape[:-1], 1):
+        return value
+    raise ValueError(
+        f"{name} has shape {tuple(value.shape)}: expected one number a question, "
+        f"{tuple(like.shape[:-1])}, or one a response, {tuple(like.shape)}"
+    )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for an unknown name: the closest known one and the whole list."""
+    import difflib
+
+    names = sorted(known)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}known: {', '.join(names)}"

@@ -1,0 +1,35 @@
+"""Confidence: how probable the policy found its own response, length removed or not."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lens_ref.core._checks import LOGPROB_SLACK, DomainError, as_float, common_dtype, require
+
+
+@torch.no_grad()
+def length_normalized(logprobs: Tensor, lengths: Tensor) -> Tensor:
+    """log π̄ = log π / |o|: the log of the geometric-mean token probability.
+
+    The paper, "π_θold term": raw sequence probabilities decay like γ^|o| and leave one response
+    with all the weight. On π̄ the practical rule is exactly the preference framework with
+    ρ = π^(1−1/|o|) held fixed, and length 1 leaves π̄ = π.
+
+    Args:
+        logprobs: `[..., G]` sequence log-probabilities in nats: the sum over response tokens, EOS
+            included, of the sampling policy at the sampling temperature.
+        lengths: `[..., G]` response tokens, EOS included, ≥ 1.
+
+    Returns:
+        `[..., G]`, nats per token, detached.
+
+    Raises:
+        DomainError: a length below 1; a log-probability that is NaN or above 1e-6.
+    """
+    logprobs, lengths = as_float(logprobs, "logprobs"), torch.as_tensor(lengths)
+    require(lengths >= 1, lengths, "lengths", "a response has at least one token", DomainError)
+    possible = logprobs <= LOGPROB_SLACK
+    require(possible, logprobs, "logprobs", "a log-probability is at most 0", DomainError)
+    dtype = common_dtype(logprobs)
+    return logprobs.to(dtype).clamp(max=0.0) / lengths.to(logprobs.device, dtype)

@@ -1,0 +1,47 @@
+"""pass@k: the chance that at least one of k answers drawn from n graded ones is right."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lens_ref.core._checks import broadcast
+
+
+def pass_at_k(n: int | Tensor, c: int | Tensor, k: int | Tensor) -> float | Tensor:
+    """The unbiased estimator 1 − C(n−c, k) / C(n, k).
+
+    Neither "any of the first k" (which depends on the order) nor 1 − (1 − c/n)^k (biased).
+
+    Args:
+        n: answers sampled; ints, or tensors of integers that broadcast.
+        c: how many of them are correct, 0 ≤ c ≤ n.
+        k: answers drawn, 1 ≤ k ≤ n.
+
+    Returns:
+        A float for ints, else a float64 tensor.
+
+    Raises:
+        ValueError: not whole numbers, or out of range, k > n above all.
+    """
+    tensors = [torch.as_tensor(x) for x in (n, c, k)]
+    for name, x in zip("nck", tensors, strict=True):
+        if x.is_floating_point() and bool((x != x.floor()).any()):
+            raise ValueError(f"{name} must hold whole numbers")
+    total, correct, draws = broadcast(*(x.to(torch.int64) for x in tensors))
+    for bad, rule in (
+        (draws < 1, "k must be at least 1"),
+        (draws > total, "k must not exceed n: sample more answers"),
+        ((correct < 0) | (correct > total), "c must lie between 0 and n"),
+    ):
+        if bool(bad.any()):
+            index = tuple(bad.nonzero()[0].tolist())
+            n_, c_, k_ = (int(x[index]) for x in (total, correct, draws))
+            raise ValueError(f"{rule} (n = {n_}, c = {c_}, k = {k_})")
+    all_wrong = torch.ones(total.shape, dtype=torch.float64, device=total.device)
+    for j in range(int(draws.max()) if draws.numel() else 0):
+        # C(n−c, k) / C(n, k) = Π_j (n−c−j) / (n−j); a factor reaches 0 where n − c < k
+        factor = (total - correct - j).clamp(min=0) / (total - j).clamp(min=1).double()
+        all_wrong = all_wrong * torch.where(j < draws, factor, 1.0)
+    result = 1 - all_wrong
+    return result if any(isinstance(x, Tensor) for x in (n, c, k)) else float(result)

@@ -1,0 +1,11 @@
+"""Every treatment of negative groups behind one call: `methods.get("lens")(rollouts) -> Signal`.
+
+methods.names()                       the registered names
+methods.spec("grpo")                  what a method needs, what it does to a negative group
+methods.get("grpo", ddof=1)           the method with its hyperparameters bound
+"""
+
+from lens_ref.methods import grpo, lens  # noqa: F401  (registers)
+from lens_ref.methods.registry import Method, MethodSpec, PublishedLoss, get, names, spec
+
+__all__ = ["Method", "MethodSpec", "PublishedLoss", "get", "names", "spec"]
