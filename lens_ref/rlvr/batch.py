@@ -1,0 +1,60 @@
+"""One batch on its way through the system: sampled, graded, valued. It grows and keeps its shape:
+`[B, G]` for responses and `[B, G, T]` for tokens, B questions, G responses, T tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lens_ref.core import Rollouts, Signal
+from lens_ref.rlvr.tasks import Question
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a sampler hands back. The token ids are the sampler's own: nothing is re-tokenised."""
+
+    ids: Tensor  # [B, G, T] int64, anything after a response's end
+    lengths: Tensor  # [B, G] int64, end-of-sequence token included
+    logprobs: Tensor  # [B, G, T] float32 nats, of the sampler at the sampling temperature
+    truncated: Tensor  # [B, G] bool, stopped by the length limit
+
+    @property
+    def mask(self) -> Tensor:
+        """`[B, G, T]` bool, True on response tokens; from lengths, never from token ids, so that
+        a pad token that equals the end-of-sequence token hides nothing."""
+        return torch.arange(self.ids.shape[-1]) < self.lengths.unsqueeze(-1)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A rollout batch: `sampled`, then `graded`, then `valued`."""
+
+    index: int  # counts rollout batches
+    questions: tuple[Question, ...]  # B
+    prompts: tuple[tuple[int, ...], ...]  # B token id sequences
+    samples: Samples
+    texts: tuple[tuple[str, ...], ...] = ()  # [B][G]
+    reasons: tuple[tuple[str, ...], ...] = ()  # [B][G], the verifier's
+    rewards: Tensor | None = None  # [B, G]
+    old_logprobs: Tensor | None = None  # [B, G, T], frozen for every update on this batch
+    entropy: Tensor | None = None  # [B, G, T] nats
+    signal: Signal | None = None
+
+    def rollouts(self) -> Rollouts:
+        """The pure numbers that a method sees."""
+        assert self.rewards is not None
+        assert self.old_logprobs is not None
+        mask = self.samples.mask
+        return Rollouts(
+            rewards=self.rewards,
+            logprobs=torch.where(mask, self.old_logprobs, 0.0).double().sum(-1).float(),
+            lengths=self.samples.lengths,
+            token_logprobs=self.old_logprobs,
+            mask=mask,
+            entropy=self.entropy,
+            truncated=self.samples.truncated,
+        )

@@ -1,0 +1,299 @@
+"""The configuration of a run: frozen, validated dataclasses behind YAML files and `--set`.
+
+The defaults are the embedded run: the bundled tiny policy on the bundled task, on a CPU. Every
+other recipe is a YAML file in `configs/` that names what differs.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from lens_ref import methods
+from lens_ref.core._checks import nearest
+from lens_ref.resources import find
+from lens_ref.rlvr.errors import UserError
+
+_strict = ConfigDict(extra="forbid")
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Unsigned = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, config=_strict)
+class LoraConfig:
+    """The adapter. The paper trained all weights; these values are this project's."""
+
+    r: Count = 32
+    alpha: Positive = 64.0
+    target_modules: str = "all-linear"
+
+
+@dataclass(frozen=True, config=_strict)
+class ModelConfig:
+    """The policy."""
+
+    path: str = "tiny"  # "tiny" (bundled), a local folder, or a hub id
+    lora: LoraConfig | None = None  # None trains all weights
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: float32 on a CPU, else bfloat16
+    gradient_checkpointing: bool = False
+
+
+@dataclass(frozen=True, config=_strict)
+class PromptConfig:
+    """How a question becomes tokens."""
+
+    template: str = "{problem}"  # "chat" (the model's own template) or text with {problem}
+    system: str = ""  # system message of the chat template
+
+
+@dataclass(frozen=True, config=_strict)
+class DataConfig:
+    """Questions with verifiable answers."""
+
+    train: str = "tiny"  # "tiny" (bundled), a .jsonl / .jsonl.gz file, or a hub id
+    test: str | None = "tiny"  # the same, for evaluation; None: no evaluation
+    train_questions: Count | None = 2000  # how many to use; None: all
+    test_questions: Count | None = 250
+    revision: str | None = None  # of a hub data set
+    split: str = "train"  # of a hub data set
+
+
+@dataclass(frozen=True, config=_strict)
+class RolloutConfig:
+    """Sampling. Training needs the probabilities of the policy itself: no nucleus, no top-k."""
+
+    questions: Count = 128  # per rollout batch
+    responses: Count = 16  # G, per question
+    temperature: Positive = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_new_tokens: Count = 64
+    batch_rows: Count = 2048  # responses generated at once
+    stop_tokens: tuple[str, ...] = ()  # beside the model's own end-of-sequence tokens
+
+    def __post_init__(self) -> None:
+        if self.responses < 2:
+            raise ValueError("responses = 1: a group needs at least 2 answers to compare")
+        if self.top_p != 1.0 or self.top_k != 0:
+            raise ValueError(
+                "top_p and top_k renormalise the sampler's probabilities, not the trainer's: "
+                "training needs top_p = 1 and top_k = 0"
+            )
+
+
+@dataclass(frozen=True, config=_strict)
+class OptimizerConfig:
+    """AdamW with linear warm-up, then constant."""
+
+    lr: Positive = 3e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    warmup_updates: Unsigned = 20
+    grad_clip: Positive = 1.0
+
+
+@dataclass(frozen=True, config=_strict)
+class LossConfig:
+    """The clipped surrogate of the paper: ratio clipped to 1 ± 0.2, per-sequence mean, no KL."""
+
+    clip_low: Annotated[float, Field(ge=0)] = 0.2
+    clip_high: Annotated[float, Field(ge=0)] = 0.2
+    aggregation: Literal["sequence_mean", "token_mean", "constant"] = "sequence_mean"
+    as_published: bool = False  # take clip and aggregation from the method's own paper
+    updates_per_rollout: Count = 4
+    old_logprobs: Literal["trainer", "sampler"] = "trainer"
+    micro_batch_tokens: Count = 65536  # tokens, padding included, of one forward and backward pass
+
+
+@dataclass(frozen=True, config=_strict)
+class EvalConfig:
+    """Evaluation during training, with its own random numbers: turning it on changes nothing."""
+
+    every: Unsigned = 20  # updates; 0: never; also before the first update and after the last
+    n: Count = 16  # responses per question
+
+
+@dataclass(frozen=True, config=_strict)
+class CheckpointConfig:
+    """Checkpoints of everything a run needs to go on."""
+
+    every: Unsigned = 20  # updates; 0: only at the end and when interrupted
+    keep: Count = 2
+
+
+@dataclass(frozen=True, config=_strict)
+class VerifierConfig:
+    """Grading in worker processes."""
+
+    workers: Count = 2
+    timeout: Positive = 5.0  # seconds an answer
+
+
+@dataclass(frozen=True, config=_strict)
+class Config:
+    """A run, or several that differ in the method alone."""
+
+    methods: tuple[str, ...] = ("grpo", "lens")  # "name" or "name:key=value,key=value"
+    seed: Unsigned = 0
+    steps: Count = 60  # gradient updates
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    model: ModelConfig = ModelConfig()
+    prompt: PromptConfig = PromptConfig()
+    data: DataConfig = DataConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    loss: LossConfig = LossConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    verifier: VerifierConfig = VerifierConfig()
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise ValueError("methods: name at least one")
+        for text in self.methods:
+            parse_method(text)
+        if self.rollout.questions % self.loss.updates_per_rollout:
+            raise ValueError(
+                f"rollout.questions = {self.rollout.questions} must be a multiple of "
+                f"loss.updates_per_rollout = {self.loss.updates_per_rollout}: no group is split"
+            )
+        if self.prompt.template != "chat" and "{problem}" not in self.prompt.template:
+            raise ValueError('prompt.template must be "chat" or contain {problem}')
+
+    @property
+    def method(self) -> str:
+        """The method of a single run."""
+        (method,) = self.methods
+        return method
+
+    def single(self, method: str) -> Config:
+        """The same run with one method."""
+        return replace(self, methods=(method,))
+
+
+def parse_method(text: str) -> tuple[str, dict[str, Any]]:
+    """ "lens:preset=negative_std,alpha=0.5" → ("lens", {"preset": "negative_std", "alpha": 0.5}).
+
+    Raises:
+        ValueError: an unknown method, hyperparameter or value, with the nearest known name.
+    """
+    name, _, rest = text.partition(":")
+    hyperparameters: dict[str, Any] = {}
+    for pair in filter(None, rest.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"method {text!r}: write hyperparameters as name:key=value,key=value")
+        hyperparameters[key.strip()] = yaml.safe_load(value)
+    methods.get(name, **hyperparameters)
+    return name, hyperparameters
+
+
+def method_label(text: str) -> str:
+    """A folder name for a method: "lens:preset=negative_std" → "lens-negative_std"."""
+    name, hyperparameters = parse_method(text)
+    parts = [str(v) if k == "preset" else f"{k}{v}" for k, v in hyperparameters.items()]
+    return "-".join([name, *parts]).replace("/", "_")
+
+
+def load(path: str | None = None, overrides: dict[str, Any] | None = None) -> Config:
+    """A config from a YAML file (or the embedded default) and dotted overrides.
+
+    Args:
+        path: a YAML file, or the name of a recipe in `configs/`.
+        overrides: {"optimizer.lr": 1e-5, …}, applied on top.
+
+    Raises:
+        UserError: no such file, broken YAML, an unknown key (with the nearest), a bad value.
+    """
+    data: dict[str, Any] = _read_yaml(_locate(path)) if path else {}
+    for key, value in (overrides or {}).items():
+        *parents, leaf = key.split(".")
+        target = data
+        for parent in parents:
+            inner = target.get(parent)
+            target[parent] = inner if isinstance(inner, dict) else {}
+            target = target[parent]
+        target[leaf] = value
+    return from_dict(data)
+
+
+def from_dict(data: dict[str, Any]) -> Config:
+    """A validated config from nested dictionaries; UserError on anything wrong."""
+    _check_keys(Config, data, "")
+    try:
+        return TypeAdapter(Config).validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = str(first["msg"]).removeprefix("Value error, ")
+        got = "" if isinstance(first["input"], dict) else f" (got {first['input']!r})"
+        raise UserError(f"config: {where + ': ' if where else ''}{message}{got}") from None
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Plain nested dictionaries and lists, ready for YAML."""
+    return _plain(asdict(config))  # type: ignore[no-any-return]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
+
+
+def _locate(path: str) -> Path:
+    direct = Path(path)
+    if direct.is_file():
+        return direct
+    recipe = find("configs", f"{path}.yaml")
+    if recipe is not None:
+        return recipe
+    folder = find("configs")
+    known = nearest(path, [p.stem for p in folder.glob("*.yaml")]) if folder else ""
+    raise UserError(f"no config file {path!r}; recipes: {known}")
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        detail = " ".join(str(error).split())
+        raise UserError(f"{path} is not valid YAML: {detail}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path} must hold a mapping of config fields")
+    base = data.pop("extends", None)
+    return data if base is None else _merge(_read_yaml(_locate(str(base))), data)
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merge(base[key], value) if both else value
+    return merged
+
+
+def _check_keys(cls: Any, data: dict[str, Any], prefix: str) -> None:
+    """Refuse unknown keys with the nearest known one, before pydantic's own longer message."""
+    hints = typing.get_type_hints(cls, include_extras=False)
+    known = [field.name for field in fields(cls)]
+    for key, value in data.items():
+        if key not in known:
+            raise UserError(f"config: unknown key {prefix + str(key)!r}: {nearest(key, known)}")
+        inner = _dataclass_of(hints[key])
+        if inner is not None and isinstance(value, dict):
+            _check_keys(inner, value, f"{prefix}{key}.")
+
+
+def _dataclass_of(hint: Any) -> Any:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return next((option for option in options if is_dataclass(option)), None)

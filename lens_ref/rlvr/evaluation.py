@@ -1,0 +1,73 @@
+"""pass@k on held-out questions while a run trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lens_ref.core import pass_at_k
+from lens_ref.rlvr.grading import decode, grade_texts
+from lens_ref.rlvr.sampler import Sampler
+from lens_ref.rlvr.tasks import Question
+from lens_ref.verifier import Verifier
+
+KS = (1, 2, 4, 8, 16)
+COLUMNS = ["step", "level", *(f"pass@{k}" for k in KS), "questions", "mean_length"]
+COUNT_COLUMNS = ["step", "question", "level", "n", "correct"]
+HARD_LEVELS = (4, 5)
+
+
+def evaluate(
+    sampler: Sampler,
+    tokenizer: Any,
+    verifier: Verifier,
+    questions: Sequence[Question],
+    prompts: Sequence[tuple[int, ...]],
+    n: int,
+    seed: int,
+    step: int,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Sample n answers to each question and grade them.
+
+    Returns:
+        Rows of `eval.csv` (level "all", each level, and "4-5" where both exist; pass@k is the
+        unbiased estimator, None where k > n), and of `eval_counts.csv`, one a question, from which
+        every statistic can be recomputed.
+    """
+    samples = sampler.sample(prompts, n, seed)
+    texts = decode(tokenizer, samples)
+    verdicts = grade_texts(verifier, [question.answer for question in questions], texts)
+    correct = [sum(int(v.reward) for v in group) for group in verdicts]
+    counts = [
+        {"step": step, "question": q.id, "level": q.level, "n": n, "correct": c}
+        for q, c in zip(questions, correct, strict=True)
+    ]
+    levels = sorted({question.level for question in questions if question.level is not None})
+    groups: dict[str, tuple[int, ...]] = {str(level): (level,) for level in levels}
+    if set(HARD_LEVELS) <= set(levels):
+        groups["4-5"] = HARD_LEVELS
+    rows = [_row(step, "all", list(range(len(questions))), correct, n, samples.lengths)]
+    for name, wanted in groups.items():
+        chosen = [i for i, question in enumerate(questions) if question.level in wanted]
+        rows.append(_row(step, name, chosen, correct, n, samples.lengths))
+    return rows, counts
+
+
+def _row(
+    step: int, level: str, chosen: list[int], correct: list[int], n: int, lengths: torch.Tensor
+) -> dict[str, Any]:
+    counts = torch.tensor([correct[i] for i in chosen])
+    rates = {
+        f"pass@{k}": float(torch.as_tensor(pass_at_k(n, counts, k)).mean()) if k <= n else None
+        for k in KS
+    }
+    length = float(lengths[chosen].double().mean())
+    return {
+        "step": step,
+        "level": level,
+        **rates,
+        "questions": len(chosen),
+        "mean_length": length,
+    }

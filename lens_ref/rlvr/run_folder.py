@@ -1,0 +1,198 @@
+"""The files of a run: configuration, manifest, logs that a resumed run cuts back and goes on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from lens_ref.rlvr.config import Config, from_dict, method_label, to_dict
+from lens_ref.rlvr.errors import UserError
+
+PACKAGES = ("torch", "transformers", "peft", "safetensors", "math-verify", "vllm", "numpy")
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replace a file as a whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _format(value: Any) -> str:
+    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
+
+
+class Table:
+    """A CSV whose first column is `step`; rows of a step are written in one go."""
+
+    def __init__(self, path: Path, columns: Iterable[str]) -> None:
+        self.path, self.columns = path, list(columns)
+
+    def append(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Add rows (and the header to a new file)."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self.path.exists():
+            writer.writerow(self.columns)
+        for row in rows:
+            writer.writerow([_format(row.get(column)) for column in self.columns])
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            file.write(text.getvalue())
+
+    def steps(self) -> set[int]:
+        """The steps that have rows."""
+        if not self.path.exists():
+            return set()
+        with self.path.open(encoding="utf-8", newline="") as file:
+            return {int(row["step"]) for row in csv.DictReader(file)}
+
+    def cut(self, step: int) -> None:
+        """Drop what was written after `step`."""
+        if self.path.exists():
+            header, *lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+            _rewrite(self.path, header, lines, lambda line: int(line.split(",", 1)[0]) <= step)
+
+
+def cut_jsonl(path: Path, step: int) -> None:
+    """Drop the lines of a JSONL log that were written after `step`."""
+    if path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        _rewrite(path, "", lines, lambda line: json.loads(line)["step"] <= step)
+
+
+def _rewrite(path: Path, header: str, lines: list[str], keep: Callable[[str], bool]) -> None:
+    # a kill can leave half a last line
+    whole = [line for line in lines if line.endswith("\n")]
+    write_atomic(path, header + "".join(line for line in whole if keep(line)))
+
+
+class RunFolder:
+    """`runs/<name>/<method>-seed<k>/`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @staticmethod
+    def create(parent: Path, config: Config) -> RunFolder:
+        """A new folder with its resolved config.
+
+        Raises:
+            UserError: it exists, or can't be written.
+        """
+        path = parent / f"{method_label(config.method)}-seed{config.seed}"
+        try:
+            path.mkdir(parents=True)
+            text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+            write_atomic(path / "config.yaml", text)
+        except FileExistsError:
+            raise UserError(f"{path} exists; resume it with --resume {path}") from None
+        except OSError as error:
+            raise UserError(f"cannot write the run folder {path}: {error.strerror}") from None
+        return RunFolder(path)
+
+    def config(self) -> Config:
+        """The resolved configuration that the folder was made with."""
+        path = self.path / "config.yaml"
+        if not path.is_file():
+            raise UserError(f"{self.path} is not a run folder: it has no config.yaml")
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise UserError(f"{path} is damaged")
+        return from_dict(data)
+
+    def manifest(self) -> dict[str, Any]:
+        """The manifest, {} before the first one is written."""
+        path = self.path / "manifest.json"
+        loaded = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return dict(loaded)
+
+    def write_manifest(self, **entries: Any) -> None:
+        """Merge entries into the manifest."""
+        merged = {**self.manifest(), **entries}
+        write_atomic(self.path / "manifest.json", json.dumps(merged, indent=2) + "\n")
+
+    @property
+    def finished(self) -> bool:
+        """Whether all updates were done."""
+        return self.manifest().get("status") == "finished"
+
+
+def find_runs(path: Path) -> list[RunFolder]:
+    """The run folder itself, or every run folder of a parent.
+
+    Raises:
+        UserError: neither.
+    """
+    if (path / "config.yaml").is_file():
+        return [RunFolder(path)]
+    runs = [RunFolder(p.parent) for p in sorted(path.glob("*/config.yaml"))]
+    if not runs:
+        raise UserError(f"{path} is not a run folder, nor does it hold any")
+    return runs
+
+
+def environment() -> dict[str, Any]:
+    """Commit, versions and hardware, for the manifest."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    cuda = torch.cuda.is_available()
+    return {
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "hardware": {
+            "machine": platform.machine(),
+            "processor": _processor(),
+            "cpus": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name() if cuda else None,
+        },
+        "command": " ".join(["python -m lens_ref.train", *sys.argv[1:]]),
+    }
+
+
+def _commit() -> str | None:
+    root = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if "model name" in line]
+        return names[0]
+    except (OSError, IndexError):
+        return platform.processor()

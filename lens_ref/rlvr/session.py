@@ -1,0 +1,238 @@
+"""A session of the train command: plan the runs, check that they fit, train one after the other,
+and write the report."""
+
+from __future__ import annotations
+
+import resource
+import shlex
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from transformers.utils import logging as transformers_logging
+
+from lens_ref.core import Signal
+from lens_ref.rlvr import memory
+from lens_ref.rlvr.batch import Batch, Samples
+from lens_ref.rlvr.config import Config, load
+from lens_ref.rlvr.errors import Interrupted, UserError
+from lens_ref.rlvr.policy import encode_prompt, load_policy, resolve_device
+from lens_ref.rlvr.run_folder import RunFolder, find_runs
+from lens_ref.rlvr.run_report import write_report
+from lens_ref.rlvr.tasks import load_questions
+from lens_ref.rlvr.trainer import Data, StopRequest, Trainer, check_disjoint
+from lens_ref.rlvr.update import Updater
+from lens_ref.verifier import Verifier
+
+console = Console(soft_wrap=True)
+UNIFORM_UPDATES = 8
+"""After so many updates in a row without a mixed group, the run says so."""
+
+
+def run(
+    out: str,
+    name: str | None,
+    resume: str | None,
+    dry_run: bool,
+    recipe: str,
+    config_file: str | None,
+    overrides: dict[str, Any],
+) -> int:
+    """Carry out the command line; returns the exit status.
+
+    Raises:
+        UserError, Interrupted.
+    """
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    if resume is not None:
+        if overrides or config_file:
+            raise UserError("--resume goes on with the run's own config; drop the other options")
+        runs = [folder for folder in find_runs(Path(resume)) if not folder.finished]
+        if not runs:
+            raise UserError(f"every run in {resume} is finished")
+        return train_all(runs)
+    config = load(config_file, overrides)
+    check_fits(config)
+    if dry_run:
+        with Verifier(config.verifier.workers, config.verifier.timeout) as verifier:
+            worst_case_step(config, load_data(config, verifier))
+        return 0
+    parent = free_folder(Path(out), name, recipe)
+    return train_all([RunFolder.create(parent, config.single(m)) for m in config.methods])
+
+
+def free_folder(out: Path, name: str | None, recipe: str) -> Path:
+    """`out/name`, which must not exist yet, or the first free `out/recipe[-n]`."""
+    if name is not None:
+        if (out / name).exists():
+            raise UserError(f"{out / name} exists; choose another --name or --resume {out / name}")
+        return out / name
+    candidate, n = out / recipe, 1
+    while candidate.exists():
+        n += 1
+        candidate = out / f"{recipe}-{n}"
+    return candidate
+
+
+def check_fits(config: Config) -> None:
+    """Print the memory plan of a large model; refuse what does not fit.
+
+    Raises:
+        UserError: what it needs, what the machine has, and the nearest command that runs here.
+    """
+    device = resolve_device(config.device)
+    shape = memory.read_shape(config.model.path)
+    if shape is None or config.model.path == "tiny":
+        return
+    plan = memory.make_plan(config, shape, device)
+    free = memory.available(device)
+    where = "GPU memory" if device.type == "cuda" else "memory, and no GPU is used"
+    console.print(f"[bold]{config.model.path}[/bold]: memory plan\n{plan}", highlight=False)
+    if plan.total > free:
+        raise UserError(
+            f"{config.model.path} needs about {memory.gigabytes(plan.total)} with these settings; "
+            f"this machine has {memory.gigabytes(free)} of free {where}. What runs here: "
+            "python -m lens_ref.train (the bundled tiny policy), or --model FOLDER with a smaller "
+            "model, or fewer tokens: --set rollout.max_new_tokens=256 rollout.batch_rows=16 "
+            "loss.micro_batch_tokens=1024"
+        )
+    if device.type == "cpu":
+        seconds = memory.cpu_seconds_per_update(config, shape)
+        console.print(
+            f"on this CPU an update takes up to about {_duration(seconds)} "
+            f"({config.steps} updates: {_duration(seconds * config.steps)})"
+        )
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def load_data(config: Config, verifier: Verifier) -> Data:
+    """Training and test questions, unparsable golds dropped and counted on the console."""
+    data = config.data
+    train = load_questions(
+        data.train,
+        verifier,
+        limit=data.train_questions,
+        split=data.split,
+        revision=data.revision,
+        seed=config.seed,
+    )
+    test = None
+    if data.test is not None:
+        test = load_questions(data.test, verifier, limit=data.test_questions, split="test")
+        check_disjoint(train, test)
+    for questions in (train, test):
+        if questions is not None and questions.unparsable:
+            shown = ", ".join(questions.unparsable[:3])
+            console.print(
+                f"{questions.source}: dropped {len(questions.unparsable)} of "
+                f"{len(questions.unparsable) + len(questions)} questions whose answer "
+                f"can't be parsed ({shown} …)"
+            )
+    return Data(train, test)
+
+
+def train_all(runs: list[RunFolder]) -> int:
+    """Train the runs one after the other, then write the report of their parent folder."""
+    parent = runs[0].path.parent
+    stop = StopRequest()
+    try:
+        with stop, progress_bar() as progress:
+            for folder in runs:
+                train_one(folder, stop, progress)
+    except Interrupted:
+        command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}"
+        console.print(f"stopped and saved; go on with: {command}")
+        raise
+    report = write_report(parent)
+    console.print(f"report: {report}")
+    return 0
+
+
+def train_one(folder: RunFolder, stop: StopRequest, progress: Progress) -> None:
+    """Load everything that one run needs and train it."""
+    config = folder.config()
+    device = resolve_device(config.device)
+    bar = progress.add_task(folder.path.name, total=config.steps, info="loading")
+    plain = not progress.console.is_terminal
+
+    uniform = 0
+
+    def show(step: int, row: dict[str, Any]) -> None:
+        nonlocal uniform
+        uniform = uniform + 1 if row["mixed_share"] == 0 else 0
+        if uniform == UNIFORM_UPDATES:
+            progress.console.print(
+                f"[yellow]warning:[/yellow] for {uniform} updates every group was all wrong or all "
+                "right: GRPO has learnt nothing from them. Is the verifier right? Are the "
+                "questions too hard or too easy?"
+            )
+        info = f"reward {row['reward']:.3f}  negative groups {row['negative_share']:.0%}"
+        progress.update(bar, completed=step, info=info)
+        if plain and (step % config.loss.updates_per_rollout == 0 or step == config.steps):
+            progress.console.print(f"{folder.path.name}  update {step}/{config.steps}  {info}")
+
+    with Verifier(config.verifier.workers, config.verifier.timeout) as verifier:
+        data = load_data(config, verifier)
+        policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
+        progress.update(bar, info="evaluating" if data.test and config.eval.every else "sampling")
+        trainer = Trainer(config, folder, policy, data, verifier, stop, show)
+        trainer.run()
+
+
+def progress_bar() -> Progress:
+    """A live bar a run."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[info]}"),
+        console=console,
+    )
+
+
+def worst_case_step(config: Config, data: Data) -> None:
+    """Train on the largest micro-batch there can be, every answer at the length limit, and print
+    the time it took and the peak memory. The weights are thrown away."""
+    device = resolve_device(config.device)
+    policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
+    encoded = (encode_prompt(policy.tokenizer, config.prompt, q.problem) for q in data.train.items)
+    prompt = max(encoded, key=len)
+    length = len(prompt) + config.rollout.max_new_tokens
+    rows = max(1, config.loss.micro_batch_tokens // length)
+    rows = min(rows, config.rollout.questions * config.rollout.responses)
+    shape = (1, rows, config.rollout.max_new_tokens)
+    vocabulary = policy.model.get_input_embeddings().weight.shape[0]
+    samples = Samples(
+        ids=torch.randint(vocabulary, shape),
+        lengths=torch.full(shape[:2], shape[-1]),
+        logprobs=torch.zeros(shape),
+        truncated=torch.ones(shape[:2], dtype=torch.bool),
+    )
+    updater = Updater(policy, config.rollout, config.optimizer, config.loss, lambda: None)
+    started = time.monotonic()
+    batch = updater.freeze_old(Batch(0, data.train.items[:1], (prompt,), samples))
+    signs = torch.ones(shape[:2]) - 2 * (torch.arange(rows) % 2)
+    batch = replace(batch, signal=Signal(signs, torch.ones(shape[:2], dtype=torch.bool)))
+    updater.step(batch, slice(0, 1), 0)
+    took = time.monotonic() - started
+    peak = (
+        torch.cuda.max_memory_allocated(device)
+        if device.type == "cuda"
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    )
+    console.print(
+        f"worst-case step: {rows} answers of {shape[-1]} tokens after a prompt of {len(prompt)}: "
+        f"{took:.1f} s, peak memory {memory.gigabytes(peak)}"
+    )

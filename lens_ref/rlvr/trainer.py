@@ -1,0 +1,332 @@
+"""One run: rollouts → rewards → advantages → up to U clipped updates, logged and resumable.
+
+The step, the number of gradient updates done, determines everything else: rollout batch
+`step // U` is in hand, with `step % U` of its updates done, and every random number is drawn from a
+seed derived from the run's seed and such a counter.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from lens_ref import methods
+from lens_ref.rlvr import checkpoint, evaluation, metrics
+from lens_ref.rlvr.batch import Batch
+from lens_ref.rlvr.config import Config, parse_method
+from lens_ref.rlvr.errors import Interrupted, UserError
+from lens_ref.rlvr.grading import grade
+from lens_ref.rlvr.policy import Policy, encode_prompt
+from lens_ref.rlvr.run_folder import RunFolder, Table, cut_jsonl, environment
+from lens_ref.rlvr.sampler import HFSampler, derive_seed
+from lens_ref.rlvr.tasks import Questions
+from lens_ref.rlvr.update import Updater, loss_settings
+from lens_ref.verifier import Verifier
+
+GROUP_COLUMNS = ["step", "question", "level", "responses", "correct", "kind", "confidence"]
+SAMPLED_QUESTIONS, SAMPLED_RESPONSES = 4, 4  # shown in samples.jsonl, a rollout batch
+
+
+class StopRequest:
+    """Turns Ctrl-C and SIGTERM into `Interrupted`, raised where the run's state is whole.
+
+    A second Ctrl-C interrupts at once.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    def check(self) -> None:
+        """Raise `Interrupted` if asked to stop."""
+        if self.requested:
+            raise Interrupted
+
+
+@dataclass(frozen=True)
+class Data:
+    """The questions of a run, with their prompts."""
+
+    train: Questions
+    test: Questions | None
+
+
+def question_order(batch_index: int, batch_size: int, total: int, seed: int) -> list[int]:
+    """Indices of the questions of a rollout batch: every epoch is a fresh permutation, laid end to
+    end, so that the batch depends on its index alone."""
+    wanted = range(batch_index * batch_size, (batch_index + 1) * batch_size)
+    permutations: dict[int, list[int]] = {}
+    for epoch in range(wanted[0] // total, wanted[-1] // total + 1):
+        generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
+        permutations[epoch] = torch.randperm(total, generator=generator).tolist()
+    return [permutations[i // total][i % total] for i in wanted]
+
+
+class Trainer:
+    """Trains one policy with one method, in one run folder."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        policy: Policy,
+        data: Data,
+        verifier: Verifier,
+        stop: StopRequest,
+        report: Callable[[int, dict[str, Any]], None] = lambda step, row: None,
+    ) -> None:
+        """
+        Args:
+            config: with a single method.
+            report: called after every update with the step and its metrics.
+        """
+        self.config, self.folder, self.policy, self.data = config, folder, policy, data
+        self.verifier, self.stop, self.report = verifier, stop, report
+        name, hyperparameters = parse_method(config.method)
+        self.method = methods.get(name, **hyperparameters)
+        self.sampler = HFSampler(policy, config.rollout, stop.check)
+        self.updater = Updater(
+            policy, config.rollout, config.optimizer, loss_settings(config.loss, name), stop.check
+        )
+        self.step = 0
+        self.batch: Batch | None = None
+        self.tokens = 0  # sampled for training
+        self.seconds_before = 0.0  # wall time of earlier pieces of this run
+        self.began = time.monotonic()
+        path = folder.path
+        self.log = Table(path / "metrics.csv", metrics.METRICS)
+        self.groups = Table(path / "groups.csv", GROUP_COLUMNS)
+        self.evals = Table(path / "eval.csv", evaluation.COLUMNS)
+        self.eval_counts = Table(path / "eval_counts.csv", evaluation.COUNT_COLUMNS)
+        self.samples = path / "samples.jsonl"
+        self.checkpoints = path / "checkpoints"
+
+    def run(self) -> None:
+        """Train to `config.steps`, resuming from the newest intact checkpoint.
+
+        Raises:
+            Interrupted: after saving a checkpoint.
+            UserError: a full disk, a gradient that is not finite.
+        """
+        self._resume()
+        self._write_manifest("running")
+        self.began = time.monotonic()
+        try:
+            self._loop()
+        except Interrupted:
+            self._save()
+            self._write_manifest("interrupted")
+            raise
+        self._write_manifest("finished")
+
+    def _loop(self) -> None:
+        config = self.config
+        per_batch = config.loss.updates_per_rollout
+        while True:
+            if self._evaluation_due():
+                self._evaluate()
+            last = self.step == config.steps
+            every = config.checkpoint.every
+            saved = self.checkpoints / f"step-{self.step}"
+            if (last or (every and self.step and self.step % every == 0)) and not saved.exists():
+                self._save()
+            if last:
+                return
+            self.stop.check()
+            started = time.monotonic()
+            rates: dict[str, float] = {}
+            if self.batch is None:
+                self.batch, rates = self._new_batch(self.step // per_batch)
+            self._update(self.batch, rates, time.monotonic() - started)
+
+    def _new_batch(self, index: int) -> tuple[Batch, dict[str, float]]:
+        config = self.config
+        items = self.data.train.items
+        order = question_order(index, config.rollout.questions, len(items), config.seed)
+        questions = tuple(items[i] for i in order)
+        prompts = tuple(
+            encode_prompt(self.policy.tokenizer, config.prompt, q.problem) for q in questions
+        )
+        start = time.monotonic()
+        seed = derive_seed(config.seed, "rollout", index)
+        samples = self.sampler.sample(prompts, config.rollout.responses, seed)
+        sampled = time.monotonic()
+        batch = grade(
+            Batch(index, questions, prompts, samples), self.policy.tokenizer, self.verifier
+        )
+        graded = time.monotonic()
+        batch = self.updater.freeze_old(batch)
+        batch = replace(batch, signal=self.method(batch.rollouts()))
+        tokens = int(samples.lengths.sum())
+        self.tokens += tokens
+        self.groups.append(metrics.group_rows(batch, self.step))
+        self._log_samples(batch)
+        return batch, {
+            "rollout_tokens_per_second": tokens / (sampled - start),
+            "grade_answers_per_second": samples.lengths.numel() / (graded - sampled),
+        }
+
+    def _update(self, batch: Batch, rates: dict[str, float], waited: float) -> None:
+        per_batch = self.config.loss.updates_per_rollout
+        size = self.config.rollout.questions // per_batch
+        position = self.step % per_batch
+        questions = slice(position * size, (position + 1) * size)
+        start = time.monotonic()
+        stats = self.updater.step(batch, questions, self.step)
+        took = time.monotonic() - start
+        self.step += 1
+        drift, counted = metrics.sampler_drift(batch)[:, questions].sum(-1).tolist()
+        tokens = int(batch.samples.lengths[questions].sum())
+        from_sampler = self.config.loss.old_logprobs == "sampler"
+        row: dict[str, Any] = {
+            "step": self.step,
+            **metrics.group_metrics(batch, questions),
+            "entropy": stats.entropy,
+            "clip_fraction": stats.clip_fraction,
+            "mean_ratio": stats.mean_ratio,
+            "approx_kl": stats.approx_kl,
+            "loss": stats.loss,
+            # with the sampler's old log-probabilities only the first update compares like with like
+            "logprob_drift": (stats.drift if position == 0 else None)
+            if from_sampler
+            else drift / counted,
+            "grad_norm": stats.grad_norm,
+            "lr": stats.lr,
+            "tokens_per_second": tokens / (took + waited),
+            "rollout_tokens_per_second": rates.get("rollout_tokens_per_second"),
+            "grade_answers_per_second": rates.get("grade_answers_per_second"),
+            "update_tokens_per_second": tokens / took,
+            "seconds": self._seconds(),
+        }
+        self.log.append([row])
+        self.report(self.step, row)
+        if self.step % per_batch == 0:
+            self.batch = None
+
+    def _evaluation_due(self) -> bool:
+        every = self.config.eval.every
+        if not every or self.data.test is None or self.step in self.evals.steps():
+            return False
+        return self.step % every == 0 or self.step == self.config.steps
+
+    def _evaluate(self) -> None:
+        assert self.data.test is not None
+        questions: Sequence[Any] = self.data.test.items
+        tokenizer, prompt = self.policy.tokenizer, self.config.prompt
+        rows, counts = evaluation.evaluate(
+            self.sampler,
+            tokenizer,
+            self.verifier,
+            questions,
+            [encode_prompt(tokenizer, prompt, q.problem) for q in questions],
+            self.config.eval.n,
+            derive_seed(self.config.seed, "eval", self.step),
+            self.step,
+        )
+        self.eval_counts.append(counts)
+        self.evals.append(rows)
+
+    def _log_samples(self, batch: Batch) -> None:
+        rows = metrics.sample_rows(batch, self.step, SAMPLED_QUESTIONS, SAMPLED_RESPONSES)
+        with self.samples.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+    def _save(self) -> None:
+        checkpoint.save(
+            self.checkpoints,
+            self.step,
+            self.policy,
+            self.updater.optimizer,
+            self.batch,
+            {"tokens": self.tokens, "seconds": self._seconds()},
+            self.config.checkpoint.keep,
+        )
+
+    def _resume(self) -> None:
+        newest = checkpoint.latest(self.checkpoints)
+        if newest is not None:
+            state, self.batch = checkpoint.restore(newest, self.policy, self.updater.optimizer)
+            self.step, self.tokens = state["step"], state["tokens"]
+            self.seconds_before = state["seconds"]
+        # Logs written after that checkpoint belong to updates that will be done again. The rows of
+        # a rollout batch carry the step before its first update.
+        for table in (self.log, self.evals, self.eval_counts):
+            table.cut(self.step)
+        started = self.step if self.batch is not None else self.step - 1
+        self.groups.cut(started)
+        cut_jsonl(self.samples, started)
+        if self.step not in self.evals.steps():  # the kill came between the two
+            self.eval_counts.cut(self.step - 1)
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.began
+
+    def _write_manifest(self, status: str) -> None:
+        trainable = sum(p.numel() for p in self.policy.trainable().values())
+        test = self.data.test
+        self.folder.write_manifest(
+            status=status,
+            method=self.config.method,
+            seed=self.config.seed,
+            step=self.step,
+            steps=self.config.steps,
+            wall_seconds=round(self._seconds(), 3),
+            tokens=self.tokens,
+            parameters={
+                "total": sum(p.numel() for p in self.policy.model.parameters()),
+                "trainable": trainable,
+            },
+            device=str(self.policy.device),
+            data={
+                "train": _describe(self.data.train),
+                "test": None if test is None else _describe(test),
+            },
+            verifier=dict(self.verifier.counts),
+            **environment(),
+        )
+
+
+def _describe(questions: Questions) -> dict[str, Any]:
+    return {
+        "source": questions.source,
+        "questions": len(questions),
+        "dropped_unparsable": len(questions.unparsable),
+        "sha256": questions.sha256,
+    }
+
+
+def check_disjoint(train: Questions, test: Questions) -> None:
+    """Refuse a test question that is also trained on.
+
+    Raises:
+        UserError: with the number of common problems and one id.
+    """
+    trained = {" ".join(q.problem.split()) for q in train.items}
+    common = [q.id for q in test.items if " ".join(q.problem.split()) in trained]
+    if common:
+        raise UserError(
+            f"{len(common)} of {len(test)} test questions are also training questions "
+            f"(for example {common[0]!r})"
+        )

@@ -1,0 +1,141 @@
+"""Train: `python -m lens_ref.train`.
+
+Without arguments it trains the bundled tiny policy on the bundled task with GRPO and with LENS, on
+the same seed and questions, on a CPU, and writes a report into runs/. With `--lora` it is the
+single-GPU recipe for Qwen2.5-3B.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+TRAIN_EXTRA = (
+    "error: training needs the packages of the `train` extra: pip install 'lens-ref[train]' "
+    "(missing: {})"
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m lens_ref.train",
+        description="Train a language model with verifiable rewards, GRPO and LENS side by side.",
+        epilog="Any field of the configuration: --set optimizer.lr=1e-5 rollout.responses=8",
+    )
+    what = parser.add_argument_group("what to train")
+    what.add_argument("--config", metavar="FILE", help="a YAML file or the name of a recipe")
+    what.add_argument(
+        "--lora", action="store_true", help="the recipe qwen2.5-3b-lora: LoRA on one GPU"
+    )
+    what.add_argument("--full", action="store_true", help="train all weights, no adapter")
+    what.add_argument("--model", metavar="ID", help="local folder, hub id, or 'tiny'")
+    what.add_argument(
+        "--data",
+        metavar="DATA",
+        help=".jsonl file (problem, answer, optional level), hub id, or 'tiny'; "
+        "turns evaluation off unless --test is given",
+    )
+    what.add_argument("--test", metavar="DATA", help="held-out questions, the same formats")
+    what.add_argument(
+        "--method",
+        nargs="+",
+        metavar="NAME",
+        help="one or several, each NAME or NAME:key=value,… (for example lens:preset=negative_std)",
+    )
+    how = parser.add_argument_group("how")
+    how.add_argument("--seed", type=int)
+    how.add_argument("--steps", type=int, help="gradient updates")
+    how.add_argument("--device", choices=["auto", "cpu", "cuda", "mps"])
+    how.add_argument("--as-published", action="store_true", help="each method's own clip and mean")
+    how.add_argument(
+        "--set", nargs="+", default=[], metavar="KEY=VALUE", help="any field of the configuration"
+    )
+    where = parser.add_argument_group("where")
+    where.add_argument("--out", metavar="DIR", default="runs", help="parent of run folders")
+    where.add_argument("--name", help="folder name; default: the recipe's, numbered")
+    where.add_argument(
+        "--resume", metavar="RUN_DIR", help="go on with a run, or all unfinished ones of a folder"
+    )
+    where.add_argument(
+        "--dry-run", action="store_true", help="print the memory plan, run one worst-case step"
+    )
+    where.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    args = build_parser().parse_args(arguments)
+    try:
+        from lens_ref.rlvr import session
+        from lens_ref.rlvr.errors import Interrupted, UserError
+    except ModuleNotFoundError as error:
+        print(TRAIN_EXTRA.format(error.name), file=sys.stderr)
+        return 2
+    try:
+        return session.run(args.out, args.name, args.resume, args.dry_run, *_recipe(args))
+    except UserError as error:
+        if args.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (Interrupted, KeyboardInterrupt):
+        if args.debug:
+            raise
+        return 130
+
+
+def _recipe(args: argparse.Namespace) -> tuple[str, str | None, dict[str, Any]]:
+    """(name, config file, overrides) that the command line asks for."""
+    import yaml
+
+    from lens_ref.rlvr.errors import UserError
+
+    config = args.config or ("qwen2.5-3b-lora" if args.lora else None)
+    overrides: dict[str, Any] = {}
+    for key, value in (
+        ("model.path", args.model),
+        ("data.train", args.data),
+        ("seed", args.seed),
+        ("steps", args.steps),
+        ("device", args.device),
+        ("methods", args.method),
+    ):
+        if value is not None:
+            overrides[key] = value
+    if args.data is not None or args.test is not None:
+        overrides["data.test"] = args.test
+    if args.data is not None:  # a recipe's size limits belong to its own data
+        overrides |= {"data.train_questions": None, "data.test_questions": None}
+    if args.full:
+        overrides["model.lora"] = None
+    elif args.lora and args.config:
+        overrides["model.lora"] = {}
+    if args.as_published:
+        overrides["loss.as_published"] = True
+    for pair in args.set:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UserError(f"--set {pair}: write KEY=VALUE")
+        try:
+            overrides[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UserError(f"--set {pair}: {value!r} is not a YAML value") from None
+        if isinstance(overrides[key], str):  # YAML reads 1e-5 as text
+            overrides[key] = _number(overrides[key])
+    name = Path(config).stem if config else "tiny"
+    return name, config, overrides
+
+
+def _number(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
