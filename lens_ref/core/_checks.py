@@ -39,8 +39,21 @@ def common_dtype(*tensors: Tensor) -> torch.dtype:
 
 
 def broadcast(*tensors: Tensor) -> list[Tensor]:
-    """The tensors at their common shape."""
-    return list(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
+    """The tensors at their common shape.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        return list(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+        raise ValueError(f"shapes that do not line up: {shapes}") from None
+
+
+def work_dtype(device: torch.device) -> torch.dtype:
+    """float64, or float32 where a device has none: for the few numbers of a batch of groups."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def require(ok: Tensor, value: Tensor, name: str, rule: str, error: type[ValueError]) -> None:
@@ -50,7 +63,7 @@ def require(ok: Tensor, value: Tensor, name: str, rule: str, error: type[ValueEr
     ok, value = broadcast(ok, value)
     index = tuple(int(i) for i in (~ok).nonzero()[0])
     where = f"{name}[{', '.join(map(str, index))}]" if index else name
-    raise error(f"{where} = {value[index].item():g}: {rule}")
+    raise error(f"{where} = {value[index].item():.9g}: {rule}")
 
 
 def require_rewards(rewards: Tensor, valid: Tensor | None = None) -> None:
@@ -62,8 +75,9 @@ def require_rewards(rewards: Tensor, valid: Tensor | None = None) -> None:
 
 def require_positive(value: float, name: str, *, above: float = 0.0) -> None:
     """A finite number strictly above `above`."""
-    if not (math.isfinite(value) and value > above):
-        raise DomainError(f"{name} = {value:g}: must be a finite number above {above:g}")
+    number = isinstance(value, int | float) and math.isfinite(value)
+    if not number or value <= above:
+        raise DomainError(f"{name} = {value!r}: must be a finite number above {above:g}")
 
 
 def require_group_axis(tensor: Tensor, name: str) -> None:

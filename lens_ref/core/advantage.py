@@ -173,9 +173,12 @@ def lens_advantages(rollouts: Rollouts, config: LensConfig | None = None) -> Sig
     if config.truncated == "exclude_from_max":
         log_confidence = _cap_truncated(log_confidence, rollouts, valid)
 
-    log_difficulty = difficulty(
-        rewards, log_confidence, config.guard, readings[config.difficulty_confidence], valid
-    )
+    # Only π/D matters, so everything is taken relative to the group's most confident response:
+    # log-probabilities of −10⁴ keep their digits.
+    top = log_confidence.amax(-1, keepdim=True).masked_fill(~valid.any(-1, keepdim=True), 0.0)
+    relative = log_confidence - top
+    importance = readings[config.difficulty_confidence] - top
+    log_difficulty = difficulty(rewards, relative, config.guard, importance, valid)
     log_difficulty = log_difficulty.masked_fill(~valid.any(-1), 0.0)
 
     # A fractional group of equal rewards carries no more verdict than a negative one: standardising
@@ -190,7 +193,7 @@ def lens_advantages(rollouts: Rollouts, config: LensConfig | None = None) -> Sig
     scale = torch.where(
         negative, _scale(config.negative_scale, count), _scale(config.mixed_scale, count)
     )
-    calibrated = calibrated_reward(rewards, log_confidence, log_difficulty, scale)
+    calibrated = calibrated_reward(rewards, relative, log_difficulty, scale)
     entered = torch.where(calibrate, calibrated, rewards)
 
     mixed_part = _normalize(entered, rewards, valid, config.mixed_norm, config)
@@ -207,9 +210,9 @@ def lens_advantages(rollouts: Rollouts, config: LensConfig | None = None) -> Sig
         keep=valid,
         info={
             "group_kind": kind,
-            "log_difficulty": log_difficulty.to(dtype),
+            "log_difficulty": (log_difficulty + top.squeeze(-1)).to(dtype),
             "log_confidence": returned(log_confidence),
-            "odds": returned(odds_from_log(log_confidence - log_difficulty.unsqueeze(-1))),
+            "odds": returned(odds_from_log(relative - log_difficulty.unsqueeze(-1))),
             "calibrated_reward": returned(entered),
         },
     )

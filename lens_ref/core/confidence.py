@@ -5,7 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lens_ref.core._checks import LOGPROB_SLACK, DomainError, as_float, common_dtype, require
+from lens_ref.core._checks import (
+    LOGPROB_SLACK,
+    DomainError,
+    as_float,
+    broadcast,
+    common_dtype,
+    require,
+)
 
 
 @torch.no_grad()
@@ -27,8 +34,9 @@ def length_normalized(logprobs: Tensor, lengths: Tensor) -> Tensor:
     Raises:
         DomainError: a length below 1; a log-probability that is NaN or above 1e-6.
     """
-    logprobs, lengths = as_float(logprobs, "logprobs"), torch.as_tensor(lengths)
-    require(lengths >= 1, lengths, "lengths", "a response has at least one token", DomainError)
+    logprobs, lengths = broadcast(as_float(logprobs, "logprobs"), torch.as_tensor(lengths))
+    counted = (lengths >= 1) & (lengths < torch.inf)
+    require(counted, lengths, "lengths", "a response has at least one token", DomainError)
     possible = logprobs <= LOGPROB_SLACK
     require(possible, logprobs, "logprobs", "a log-probability is at most 0", DomainError)
     dtype = common_dtype(logprobs)

@@ -18,6 +18,7 @@ from lens_ref.core._checks import (
     require,
     require_group_axis,
     require_rewards,
+    work_dtype,
 )
 
 NEGATIVE, MIXED, CORRECT = 0, 1, 2
@@ -34,8 +35,9 @@ class Rollouts:
     Raises:
         ValueError: shapes that do not line up.
         DomainError: in a valid row, a reward outside [0, 1] or NaN, a log-probability that is NaN,
-            −inf or above 1e-6 (between 0 and 1e-6 it counts as 0), a length below 1. Rows that are
-            `truncated` are checked when a method uses them.
+            −inf or above 1e-6 (between 0 and 1e-6 it counts as 0), of the sequence or of one of
+            its tokens, a length below 1. Rows that are `truncated` are checked when a method uses
+            them.
     """
 
     rewards: Tensor  # [B, G], in [0, 1]
@@ -72,7 +74,7 @@ class Rollouts:
         """`[B, G]` bool: `valid`, or True everywhere."""
         if self.valid is None:
             return torch.ones_like(self.rewards, dtype=torch.bool)
-        return self.valid.bool()
+        return self.valid.bool().clone()
 
     def check(self, rows: Tensor) -> None:
         """Raise unless the numbers of these rows `[B, G]` are in their domain."""
@@ -82,7 +84,21 @@ class Rollouts:
         rule = "a sampled response's log-probability is finite and at most 0"
         require(inside | ~rows, logprobs, "logprobs", rule, DomainError)
         rule = "a response has at least one token"
-        require((self.lengths >= 1) | ~rows, self.lengths, "lengths", rule, DomainError)
+        counted = (self.lengths >= 1) & (self.lengths < torch.inf)
+        require(counted | ~rows, self.lengths, "lengths", rule, DomainError)
+        if self.token_logprobs is not None:
+            tokens = self.token_logprobs
+            inside = (tokens <= LOGPROB_SLACK) & (tokens > -torch.inf)
+            ignored = ~(self.response_tokens(tokens.shape[-1]) & rows.unsqueeze(-1))
+            rule = "a sampled token's log-probability is finite and at most 0"
+            require(inside | ignored, tokens, "token_logprobs", rule, DomainError)
+
+    def response_tokens(self, width: int) -> Tensor:
+        """`[B, G, T]` bool: `mask`, or the first `lengths` of T = `width` positions."""
+        if self.mask is not None:
+            return self.mask.bool()
+        positions = torch.arange(width, device=self.lengths.device)
+        return positions < self.lengths.unsqueeze(-1)
 
 
 @dataclass(frozen=True)
@@ -120,13 +136,11 @@ def group_kind(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def working_copy(rollouts: Rollouts) -> tuple[Tensor, torch.dtype]:
-    """Rewards `[B, G]` for computing in float64 (float32 where a device has none), and the dtype
-    to hand back: a batch has few group numbers, and centring them in float32 loses what a small
-    signal is made of.
+    """Rewards `[B, G]` in the dtype to compute in, and the dtype to hand back: a batch has few
+    group numbers, and centring them in float32 loses what a small signal is made of.
     """
     result = common_dtype(rollouts.rewards, rollouts.logprobs)
-    work = torch.float32 if rollouts.rewards.device.type == "mps" else torch.float64
-    return rollouts.rewards.detach().to(work), result
+    return rollouts.rewards.detach().to(work_dtype(rollouts.rewards.device)), result
 
 
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:

@@ -52,8 +52,10 @@ def true_difficulty(p_star: Tensor, preference: Tensor | None = None) -> Tensor:
     """
     p_star = as_float(p_star, "p_star")
     _require_p_star(p_star)
-    weighted = p_star if preference is None else p_star * _preference(preference)
-    return 1 / weighted.sum(-1)
+    if preference is not None:
+        p_star, rho = broadcast(p_star, _preference(preference))
+        p_star = p_star * rho
+    return 1 / p_star.sum(-1)
 
 
 def mle_loss(
@@ -114,7 +116,8 @@ def value(pi: Tensor, p_star: Tensor) -> Tensor:
     """
     pi, p_star = as_float(pi, "pi"), as_float(p_star, "p_star")
     _require_p_star(p_star)
-    require(pi >= 0, pi, "pi", "a probability is at least 0", DomainError)
+    _require_pi(pi)
+    pi, p_star = broadcast(pi, p_star)
     return (pi * p_star).sum(-1)
 
 
@@ -161,6 +164,12 @@ def value_mle_closed_form(
     return 1 + ((1 - p_star) * torch.where(p_star < 1, barrier, 0.0)).sum(-1)
 
 
+def _require_pi(pi: Tensor) -> None:
+    # not above 1 is left to the caller: a derivative by finite differences steps off the simplex
+    finite = (pi >= 0) & pi.isfinite()
+    require(finite, pi, "pi", "a probability is a finite number >= 0", DomainError)
+
+
 def _require_p_star(p_star: Tensor) -> None:
     inside = (p_star >= 0) & (p_star <= 1)
     require(inside, p_star, "p_star", "a probability lies in [0, 1]", DomainError)
@@ -189,8 +198,11 @@ def _samples(
     require(possible, log_pi, "log_pi", "a log-probability is at most 0", DomainError)
     log_bound = _difficulty(difficulty).log()
     if preference is not None:
-        log_bound = log_bound + _preference(preference).log()
+        log_bound, log_rho = broadcast(log_bound, _preference(preference).log())
+        log_bound = log_bound + log_rho
     log_pi, rewards, log_bound = broadcast(log_pi, rewards, log_bound)
+    if log_pi.numel() == 0:
+        raise ValueError("log_pi holds no samples: a mean needs at least one")
     dtype = common_dtype(log_pi, rewards)
     log_pi, rewards, log_bound = log_pi.to(dtype), rewards.to(dtype), log_bound.to(dtype)
     seen = (rewards == 0) | (log_pi > -torch.inf)
@@ -214,11 +226,12 @@ def _answers(
     """Check every answer of the space; returns π, p*, Dρ and z = π/(Dρ), 0 where p* = 1."""
     pi, p_star = as_float(pi, "pi"), as_float(p_star, "p_star").detach()
     _require_p_star(p_star)
-    require(pi >= 0, pi, "pi", "a probability is at least 0", DomainError)
+    _require_pi(pi)
     pi, p_star = broadcast(pi, p_star)
     bound = per_question(_difficulty(difficulty), pi, "difficulty")
     if preference is not None:
-        bound = bound * _preference(preference)
+        bound, rho, _ = broadcast(bound, _preference(preference), pi)
+        bound = bound * rho
     dtype = common_dtype(pi, p_star)
     bound = bound.expand(pi.shape).to(dtype)
     below = (p_star == 1) | (pi < bound)

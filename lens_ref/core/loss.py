@@ -73,8 +73,10 @@ def grpo_loss(
             raise ValueError("aggregation='constant' needs a denominator (rows x maximal length)")
         counted = mask.any(-1).sum() if aggregation == "sequence_mean" else tokens
         denominator = counted.clamp(min=1)
-    elif not isinstance(denominator, Tensor) and not 0 < denominator < float("inf"):
-        raise ValueError(f"denominator = {denominator!r}: must be a finite number above 0")
+    elif validate or not isinstance(denominator, Tensor):
+        number = torch.as_tensor(denominator)
+        finite = (number > 0) & (number < torch.inf)
+        require(finite, number, "denominator", "must be a finite number above 0", ValueError)
     if validate:
         rule = "not finite on an unmasked token"
         require(new.isfinite(), new, "new_logprobs", rule, ValueError)

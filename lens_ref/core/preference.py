@@ -11,6 +11,7 @@ s by 10. The exact form needs neither.
 from __future__ import annotations
 
 import math
+from decimal import Context, Decimal
 from typing import Literal
 
 import torch
@@ -25,6 +26,7 @@ from lens_ref.core._checks import (
     per_question,
     require,
     require_positive,
+    work_dtype,
 )
 from lens_ref.core.confidence import length_normalized
 from lens_ref.core.weight import odds_from_log
@@ -58,17 +60,27 @@ def length_preference_reward(
     """
     require_positive(gamma, "gamma")
     log_confidence = length_normalized(log_pi, lengths)  # checks both
-    if form == "practical":
-        log_z = log_confidence - math.log(gamma)
-        rule = f"gamma = {gamma:g} must exceed it"
-        require(log_z < 0, log_confidence.exp(), "pi_bar", rule, DomainError)
-        return -odds_from_log(log_z) / torch.as_tensor(lengths, device=log_z.device)
-    if form != "exact":
+    if form not in ("exact", "practical"):
         raise ValueError(f"unknown form {form!r}: {nearest(form, ('exact', 'practical'))}")
-    log_pi = as_float(log_pi, "log_pi")
+    log_pi, lengths = as_float(log_pi, "log_pi"), torch.as_tensor(lengths)
     log_difficulty = per_question(log_difficulty, log_confidence, "log_difficulty")
     dtype = common_dtype(log_pi, *(log_difficulty,) * (log_difficulty.ndim > 0))
-    lengths = torch.as_tensor(lengths, device=log_pi.device).to(dtype)
-    s = log_difficulty + lengths * math.log(gamma) - log_pi
-    require(s > 0, s, "s = log D + L log(gamma) - log pi", "pi >= D * gamma^L", DomainError)
-    return -odds_from_log(-s)
+    work = work_dtype(log_pi.device)
+    lengths = lengths.to(log_pi.device, work)
+    if form == "practical":
+        log_z = log_confidence.to(work) - math.log(gamma)
+        rule = f"gamma = {gamma:g} <= pi_bar"
+        require(log_z < 0, log_pi.expand(log_z.shape), "log_pi", rule, DomainError)
+        return (-odds_from_log(log_z) / lengths).to(dtype)
+    # s is a small difference of large numbers: L log γ is taken in two parts, the first exact.
+    high, low = _split_log(gamma)
+    s = (lengths * high - log_pi.to(work)) + log_difficulty.to(work) + lengths * low
+    require(s > 0, log_pi.expand(s.shape), "log_pi", "pi >= D * gamma^L", DomainError)
+    return -odds_from_log(-s).to(dtype)
+
+
+def _split_log(x: float) -> tuple[float, float]:
+    """log x as high + low, high short enough that its product with a length is exact."""
+    exact = Decimal(x).ln(Context(prec=40))
+    high = float(torch.tensor(float(exact), dtype=torch.float32))
+    return high, float(exact - Decimal(high))

@@ -45,13 +45,16 @@ def calibrated_reward(
     rewards, log_confidence = broadcast(rewards, log_confidence)
     log_difficulty = per_question(log_difficulty, rewards, "log_difficulty")
     scale = per_question(scale, rewards, "scale")
+    require((scale >= 0) & scale.isfinite(), scale, "scale", "finite, at least 0", ValueError)
     dtype = common_dtype(rewards, log_confidence, *(log_difficulty,) * (log_difficulty.ndim > 0))
+    for name, value in (("log_confidence", log_confidence), ("log_difficulty", log_difficulty)):
+        require(~value.isnan(), value, name, "a number is needed", DomainError)
     log_z = (log_confidence - log_difficulty).to(dtype)
     penalised = rewards < 1
     require(
         ~penalised | (log_z < 0),
-        log_z,
-        "log_confidence - log_difficulty",
+        log_confidence,
+        "log_confidence",
         "pi >= D on a response with r < 1; D must exceed every wrong answer's confidence",
         DomainError,
     )

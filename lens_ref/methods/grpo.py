@@ -21,7 +21,7 @@ def grpo(ddof: int = 0, eps: float = 0.0) -> Method:
     """
     if ddof not in (0, 1):
         raise ValueError(f"ddof = {ddof!r}: must be 0 or 1")
-    if eps:
+    if eps != 0:
         require_positive(eps, "eps")
 
     def method(rollouts: Rollouts) -> Signal:

@@ -1,0 +1,460 @@
+"""Mutation check: every fault below, put into a copy of the source, must fail its named test.
+
+    python tests/mutants.py            (or `make mutants`)
+    python tests/mutants.py guard clip  only the mutants whose name holds one of the words
+
+Each mutant replaces one piece of text that occurs exactly once in its file. It is killed when the
+named test fails *by assertion*: an import error or a crash doesn't count. A no-op edit must
+survive all the named tests, which also shows that they pass on the unchanged source. To add a
+mutant, add a line to MUTANTS.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 120  # for one mutant
+
+
+class Mutant(NamedTuple):
+    """One fault: `old` becomes `new` in `file`, and `test` must notice."""
+
+    name: str
+    file: str  # under lens_ref/
+    old: str
+    new: str
+    test: str  # under tests/
+
+
+ADVANTAGES, ROWS, LOSS = "core/test_advantages.py", "core/test_rows.py", "core/test_loss.py"
+GOLDEN, PROPERTIES = "core/test_golden.py", "core/test_properties.py"
+THEOREMS, DIFFICULTY = "core/test_theorems.py", "core/test_difficulty.py"
+WEIGHT, LIKELIHOOD = "core/test_weight.py", "core/test_likelihood.py"
+BAD_INPUT, METHODS = "core/test_bad_input.py", "core/test_methods.py"
+
+MUTANTS = [
+    Mutant(
+        "calibrated reward: sign of the penalty flipped",
+        "core/reward.py",
+        "(rewards - (1 - rewards) * scale",
+        "(rewards + (1 - rewards) * scale",
+        f"{ADVANTAGES}::test_negative_group",
+    ),
+    Mutant(
+        "calibrated reward: 1/G dropped",
+        "core/advantage.py",
+        "return 1.0 / count if",
+        "return torch.ones_like(count) if",
+        f"{PROPERTIES}::test_sign_invariance_in_twenty_thousand_groups",
+    ),
+    Mutant(
+        "calibrated reward: clamped at the pole",
+        "core/reward.py",
+        "(log_confidence - log_difficulty).to(dtype)",
+        "(log_confidence - log_difficulty).to(dtype).clamp(max=-1e-6)",
+        f"{BAD_INPUT}::test_calibrated_reward_beyond_the_pole",
+    ),
+    Mutant(
+        "calibrated reward: not detached",
+        "core/reward.py",
+        "@torch.no_grad()\n",
+        "",
+        f"{PROPERTIES}::test_reward_side_functions_carry_no_gradient",
+    ),
+    Mutant(
+        "calibrated reward: confidence over D instead of the odds",
+        "core/weight.py",
+        "return log_z.exp() / -torch.expm1(log_z)",
+        "return log_z.exp()",
+        f"{ADVANTAGES}::test_calibrated_reward_literals",
+    ),
+    Mutant(
+        "guard: 2 to 1.5",
+        "core/advantage.py",
+        "guard: float = 2.0",
+        "guard: float = 1.5",
+        f"{GOLDEN}::test_groups",
+    ),
+    Mutant(
+        "guard: mean of the confidences instead of the maximum",
+        "core/difficulty.py",
+        "log_confidence.masked_fill(~valid, -math.inf).amax(-1)",
+        "log_confidence.mean(-1)",
+        f"{DIFFICULTY}::test_guard_multiplies_the_most_confident_response",
+    ),
+    Mutant(
+        "guard: one maximum for the whole batch",
+        "core/difficulty.py",
+        ".amax(-1) + math.log(guard)",
+        ".amax() + math.log(guard)",
+        f"{DIFFICULTY}::test_guard_multiplies_the_most_confident_response",
+    ),
+    Mutant(
+        "difficulty: smaller of D_imp and the guard",
+        "core/difficulty.py",
+        "torch.maximum(log_importance, log_floor)",
+        "torch.minimum(log_importance, log_floor)",
+        f"{DIFFICULTY}::test_difficulty_literals",
+    ),
+    Mutant(
+        "D_imp: 1/G dropped",
+        "core/difficulty.py",
+        "return log_count - log_sum",
+        "return -log_sum",
+        f"{DIFFICULTY}::test_one_over_d_imp_is_unbiased",
+    ),
+    Mutant(
+        "D_imp: always on the length-normalised confidence",
+        "core/advantage.py",
+        "readings[config.difficulty_confidence] - top",
+        'readings["length_normalized"] - top',
+        f"{GOLDEN}::test_groups",
+    ),
+    Mutant(
+        "confidence: not divided by the length",
+        "core/confidence.py",
+        "return logprobs.to(dtype).clamp(max=0.0) / lengths.to(logprobs.device, dtype)",
+        "return logprobs.to(dtype).clamp(max=0.0)",
+        f"{DIFFICULTY}::test_confidence_literals",
+    ),
+    Mutant(
+        "confidence: above 1 where a sampler rounds",
+        "core/confidence.py",
+        ".clamp(max=0.0)",
+        "",
+        f"{BAD_INPUT}::test_logprobs_that_samplers_round_above_zero",
+    ),
+    Mutant(
+        "mean: over G - 1",
+        "core/groups.py",
+        "count = valid.sum(-1, keepdim=True).clamp(min=1)\n    return x",
+        "count = (valid.sum(-1, keepdim=True) - 1).clamp(min=1)\n    return x",
+        f"{PROPERTIES}::test_zero_mean",
+    ),
+    Mutant(
+        "mean: rows that are not valid count",
+        "core/groups.py",
+        ".sum(-1, keepdim=True) / count\n",
+        ".sum(-1, keepdim=True) / x.shape[-1]\n",
+        f"{ROWS}::test_a_batch_equals_each_group_alone",
+    ),
+    Mutant(
+        "mean: leave-one-out as the group's",
+        "core/groups.py",
+        "difference * count / (count - 1).clamp(min=1)",
+        "difference",
+        f"{ADVANTAGES}::test_leave_one_out_changes_the_mean_alone",
+    ),
+    Mutant(
+        "std: unbiased",
+        "core/advantage.py",
+        "ddof: int = 0",
+        "ddof: int = 1",
+        f"{PROPERTIES}::test_mixed_variance_is_one",
+    ),
+    Mutant(
+        "std: eps ignored",
+        "core/groups.py",
+        "group_std(x, valid, ddof) + eps",
+        "group_std(x, valid, ddof)",
+        f"{ADVANTAGES}::test_ddof_and_eps",
+    ),
+    Mutant(
+        "std: equal numbers not recognised",
+        "core/groups.py",
+        "masked_fill(~valid | all_equal(x, valid), 0.0)",
+        "masked_fill(~valid, 0.0)",
+        f"{PROPERTIES}::test_identical_groups_are_exactly_zero",
+    ),
+    Mutant(
+        "advantages: alpha dropped",
+        "core/advantage.py",
+        "negative_part = config.alpha * _normalize(",
+        "negative_part = _normalize(",
+        f"{ADVANTAGES}::test_alpha_multiplies_negative_groups_alone",
+    ),
+    Mutant(
+        "advantages: correct groups known by their std alone",
+        "core/advantage.py",
+        "advantages.masked_fill(correct, 0.0)",
+        "advantages",
+        f"{ADVANTAGES}::test_correct_group_is_exactly_zero",
+    ),
+    Mutant(
+        "advantages: negative groups standardised",
+        "core/advantage.py",
+        'negative_norm: NegativeNorm = "demean"',
+        'negative_norm: NegativeNorm = "demean_std"',
+        f"{ADVANTAGES}::test_negative_group",
+    ),
+    Mutant(
+        "advantages: equal fractions standardised",
+        "core/advantage.py",
+        "(kind == NEGATIVE).unsqueeze(-1) | (all_equal(rewards, valid) & ~correct)",
+        "(kind == NEGATIVE).unsqueeze(-1)",
+        f"{ADVANTAGES}::test_equal_fractions_take_the_negative_path",
+    ),
+    Mutant(
+        "advantages: computed in float32",
+        "core/_checks.py",
+        'device.type == "mps" else torch.float64',
+        'device.type == "mps" else torch.float32',
+        f"{GOLDEN}::test_groups",
+    ),
+    Mutant(
+        "advantages: rows that are not valid are kept",
+        "core/advantage.py",
+        "keep=valid,",
+        "keep=torch.ones_like(valid),",
+        f"{ROWS}::test_no_valid_row",
+    ),
+    Mutant(
+        "truncated: excluded from the maximum, not capped",
+        "core/advantage.py",
+        "torch.where(truncated, torch.minimum(log_confidence, cap), log_confidence)",
+        "log_confidence",
+        f"{ROWS}::test_truncation_rules_by_hand",
+    ),
+    Mutant(
+        "group kind: any reward counts as correct",
+        "core/groups.py",
+        "((rewards == 1) | ~valid)",
+        "((rewards > 0) | ~valid)",
+        f"{ADVANTAGES}::test_group_kind",
+    ),
+    Mutant(
+        "clip: the optimistic branch",
+        "core/loss.py",
+        "torch.minimum(unclipped, clipped)",
+        "torch.maximum(unclipped, clipped)",
+        f"{LOSS}::test_four_quadrants_of_the_clip",
+    ),
+    Mutant(
+        "clip: low and high swapped",
+        "core/loss.py",
+        "1 - clip_low, 1 + clip_high)",
+        "1 - clip_high, 1 + clip_low)",
+        f"{LOSS}::test_asymmetric_clip",
+    ),
+    Mutant(
+        "loss: sum over tokens instead of their mean",
+        "core/loss.py",
+        "(per_token.sum(-1) / mask.sum(-1).clamp(min=1)).sum()",
+        "per_token.sum()",
+        f"{LOSS}::test_gradient_on_policy_is_the_advantage_over_n_and_length",
+    ),
+    Mutant(
+        "loss: denominator of the micro-batch",
+        "core/loss.py",
+        "if denominator is None:\n",
+        'if denominator is None or aggregation == "token_mean":\n',
+        f"{LOSS}::test_micro_batch_denominator_by_hand",
+    ),
+    Mutant(
+        "loss: masked rows in the denominator",
+        "core/loss.py",
+        "counted = mask.any(-1).sum()",
+        "counted = torch.tensor(mask.shape[0])",
+        f"{LOSS}::test_what_counts_in_the_denominator",
+    ),
+    Mutant(
+        "loss: masked by multiplication",
+        "core/loss.py",
+        "return torch.where(mask, x.to(dtype), 0.0)",
+        "return x.to(dtype) * mask",
+        f"{LOSS}::test_masked_garbage_without_validation",
+    ),
+    Mutant(
+        "loss: gradient into the old policy",
+        "core/loss.py",
+        "masked(old.detach())",
+        "masked(old)",
+        f"{LOSS}::test_gradient_flows_into_the_new_policy_alone",
+    ),
+    Mutant(
+        "weight: series cut short",
+        "core/weight.py",
+        "_TERMS = 0.25, 32",
+        "_TERMS = 0.25, 12",
+        f"{WEIGHT}::test_accuracy",
+    ),
+    Mutant(
+        "weight: slope of the series without its k",
+        "core/weight.py",
+        "series * z + k / (k + 1)",
+        "series * z + 1 / (k + 1)",
+        f"{WEIGHT}::test_odds_are_w_plus_z_times_slope",
+    ),
+    Mutant(
+        "likelihood: D not per question",
+        "core/likelihood.py",
+        "log_bound = _difficulty(difficulty).log()",
+        "log_bound = _difficulty(difficulty).log().mean()",
+        f"{THEOREMS}::test_theorem_1",
+    ),
+    Mutant(
+        "likelihood: D not detached",
+        "core/likelihood.py",
+        'd = as_float(difficulty, "difficulty").detach()',
+        'd = as_float(difficulty, "difficulty")',
+        f"{THEOREMS}::test_difficulty_and_preference_are_held_fixed",
+    ),
+    Mutant(
+        "likelihood: sign of the wrong answers' term",
+        "core/likelihood.py",
+        "-(positive + (1 - rewards) * log1mexp(log_z)).mean()",
+        "-(positive - (1 - rewards) * log1mexp(log_z)).mean()",
+        f"{THEOREMS}::test_theorem_2_as_a_semi_gradient",
+    ),
+    Mutant(
+        "likelihood: J- weighted with the odds instead of w",
+        "core/likelihood.py",
+        "pi * weight(z) * (1 - p_star)",
+        "pi * z / (1 - z) * (1 - p_star)",
+        f"{LIKELIHOOD}::test_closed_form_equals_the_definition",
+    ),
+    Mutant(
+        "log-probabilities: temperature left out",
+        "rlvr/policy.py",
+        "head(states).float() / temperature",
+        "head(states).float()",
+        "rlvr/test_logprobs.py::test_the_logits_are_divided_by_the_temperature",
+    ),
+    Mutant(
+        "response length: end-of-sequence token dropped",
+        "rlvr/sampler.py",
+        "first = stops.int().argmax(-1) + 1",
+        "first = stops.int().argmax(-1).clamp(min=1)",
+        "rlvr/test_sampler.py::test_response_lengths",
+    ),
+    Mutant(
+        "pass@k: with replacement",
+        "core/pass_at_k.py",
+        "(total - correct - j).clamp(min=0) / (total - j).clamp(min=1).double()",
+        "(total - correct) / total.double()",
+        f"{LIKELIHOOD}::test_pass_at_k_literals",
+    ),
+    Mutant(
+        "Dr. GRPO: divided by the std",
+        "methods/grpo.py",
+        "else centred(rewards, valid)",
+        "else standardized(rewards, valid)",
+        f"{METHODS}::test_grpo_divides_by_the_std_and_dr_grpo_does_not",
+    ),
+]
+NO_OP = ("core/advantage.py", '"""The practical LENS algorithm:', '"""The same LENS algorithm:')
+
+
+class Recorder:
+    """A pytest plugin that keeps how each test ended."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.assertions = 0
+        self.other: list[str] = []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: Any) -> Any:
+        report = yield
+        if call.excinfo is not None and not report.skipped:
+            by_assertion = call.excinfo.errisinstance((AssertionError, pytest.fail.Exception))
+            if report.when == "call" and by_assertion:
+                self.assertions += 1
+            else:
+                self.other.append(f"{report.when}: {call.excinfo.typename}")
+        elif report.when == "call" and report.passed:
+            self.passed += 1
+        return report
+
+
+def run_tests(copy: Path, tests: list[str], results: Connection) -> None:
+    """In a process of its own: the named tests, against the package in `copy`."""
+    sys.dont_write_bytecode = True  # an edit may keep a file's size and second
+    sys.path.insert(0, str(copy))
+    os.chdir(copy)
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    recorder = Recorder()
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=no_shrinking"]
+    code = int(pytest.main([*options, *(f"tests/{test}" for test in tests)], plugins=[recorder]))
+    package = sys.modules.get("lens_ref")
+    if package is None or not str(package.__file__).startswith(f"{copy}{os.sep}"):
+        recorder.other.append(f"imported {package}")
+    results.send((code, recorder.passed, recorder.assertions, recorder.other))
+
+
+def outcome(copy: Path, tests: list[str]) -> str:
+    """ "killed", "survived", or what went wrong."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "pytest", "hypothesis.strategies", "mpmath"])
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=run_tests, args=(copy, tests, sender))
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(SECONDS):
+            return f"no answer in {SECONDS} s"
+        code, passed, assertions, other = receiver.recv()
+    except EOFError:
+        return "crashed"
+    finally:
+        process.kill()
+        process.join()
+    if other:
+        return f"broken ({'; '.join(other)})"
+    if assertions:
+        return "killed"
+    return "survived" if code == 0 and passed else f"no test ran (pytest exit {code})"
+
+
+def mutated(copy: Path, file: str, old: str, new: str, tests: list[str]) -> str:
+    """The outcome with the edit in place; the file is restored afterwards."""
+    path = copy / "lens_ref" / file
+    source = path.read_text(encoding="utf-8")
+    if source.count(old) != 1:
+        return f"stale: the old text occurs {source.count(old)} times"
+    path.write_text(source.replace(old, new), encoding="utf-8")
+    try:
+        return outcome(copy, tests)
+    finally:
+        path.write_text(source, encoding="utf-8")
+
+
+def main(words: list[str]) -> int:
+    chosen = [m for m in MUTANTS if not words or any(w in m.name for w in words)]
+    if not chosen:
+        print(f"no mutant's name holds {' or '.join(words)}")
+        return 2
+    start = time.monotonic()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    killed, width = 0, max(len(m.name) for m in chosen)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = Path(folder).resolve()
+        for name in ("lens_ref", "tests"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        for mutant in chosen:
+            result = mutated(copy, mutant.file, mutant.old, mutant.new, [mutant.test])
+            killed += result == "killed"
+            print(f"{mutant.name:<{width}}  {result:<8}  {mutant.test}", flush=True)
+        no_op = mutated(copy, *NO_OP, list(dict.fromkeys(m.test for m in chosen)))
+        print(f"{'no-op':<{width}}  {no_op:<8}  all of the tests above")
+    print(f"killed {killed}/{len(chosen)}, no-op {no_op}, {time.monotonic() - start:.0f} s")
+    return 0 if killed == len(chosen) and no_op == "survived" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
