@@ -71,7 +71,7 @@ def save(
             f"cannot write the checkpoint {final}: {reason}; earlier checkpoints are intact, "
             f"make room and go on with --resume {folder.parent}"
         ) from error
-    for old in checkpoints(folder)[:-keep]:
+    for old in [*checkpoints(folder)[:-keep], *folder.glob(".step-*.tmp")]:  # of killed runs
         shutil.rmtree(old)
     return final
 

@@ -26,6 +26,7 @@ _strict = ConfigDict(extra="forbid")
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Unsigned = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True, config=_strict)
@@ -95,7 +96,7 @@ class OptimizerConfig:
     """AdamW with linear warm-up, then constant."""
 
     lr: Positive = 3e-4
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     warmup_updates: Unsigned = 20
     grad_clip: Positive = 1.0
@@ -159,8 +160,10 @@ class Config:
     def __post_init__(self) -> None:
         if not self.methods:
             raise ValueError("methods: name at least one")
-        for text in self.methods:
-            parse_method(text)
+        labels = [method_label(text) for text in self.methods]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ValueError(f"methods: {label} is named twice")
         if self.rollout.questions % self.loss.updates_per_rollout:
             raise ValueError(
                 f"rollout.questions = {self.rollout.questions} must be a multiple of "
@@ -192,8 +195,14 @@ def parse_method(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"method {text!r}: write hyperparameters as name:key=value,key=value")
-        hyperparameters[key.strip()] = yaml.safe_load(value)
-    methods.get(name, **hyperparameters)
+        try:
+            hyperparameters[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ValueError(f"method {text!r}: {value!r} is not a value") from None
+    try:
+        methods.get(name, **hyperparameters)
+    except TypeError as error:
+        raise ValueError(f"method {text!r}: {error}") from None
     return name, hyperparameters
 
 
@@ -262,7 +271,9 @@ def _locate(path: str) -> Path:
     raise UserError(f"no config file {path!r}; recipes: {known}")
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read_yaml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
+    if path in children:
+        raise UserError(f"{path} extends itself")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -271,7 +282,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise UserError(f"{path} must hold a mapping of config fields")
     base = data.pop("extends", None)
-    return data if base is None else _merge(_read_yaml(_locate(str(base))), data)
+    if base is None:
+        return data
+    return _merge(_read_yaml(_locate(str(base)), (*children, path)), data)
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

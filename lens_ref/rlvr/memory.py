@@ -12,6 +12,7 @@ import psutil
 import torch
 
 from lens_ref.rlvr.config import Config
+from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.policy import LOGITS_CHUNK, model_folder, resolve_dtype
 
 PROMPT_TOKENS = 512
@@ -69,14 +70,19 @@ class Shape:
 
 
 def read_shape(path: str) -> Shape | None:
-    """The shape of a local or known model; None where only a download could tell."""
+    """The shape of a local or known Llama-like model; None where it can't be told."""
     folder = Path(model_folder(path))
     if folder.is_dir():
-        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        try:
+            raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"{folder / 'config.json'} is not valid JSON: {error}") from None
     elif path in _KNOWN:
         raw = _KNOWN[path]
     else:
         return None
+    if not {"num_attention_heads", "hidden_size", "intermediate_size"} <= raw.keys():
+        return None  # not Llama-like
     heads = raw["num_attention_heads"]
     head_width = raw.get("head_dim") or raw["hidden_size"] // heads
     return Shape(

@@ -73,7 +73,7 @@ def group_metrics(batch: Batch, questions: slice) -> dict[str, Any]:
     negative = kind == NEGATIVE
     ratio = neg_to_mixed_rms(batch.signal.advantages[questions], kind, batch.signal.keep[questions])
     mean_reward = float(rewards.mean())
-    spread = confidence[negative].std(-1, correction=0)
+    spread = confidence.std(-1, correction=0)[negative]
     truncated = batch.samples.truncated[questions].double()
     reasons = batch.reasons[questions]
     in_negative = [reason for row, n in zip(reasons, negative, strict=True) if n for reason in row]
@@ -161,3 +161,30 @@ def _confidence(rollouts: Rollouts) -> Tensor:
 
 def _share(which: Tensor) -> float:
     return float(which.double().mean())
+
+
+def markdown() -> str:
+    """`docs/metrics.md`: every column of `metrics.csv`, explained."""
+    lines = [
+        "# What a run logs",
+        "",
+        "`metrics.csv` has a row an update. Shares and means are over the questions and answers of "
+        "that update, and an empty cell means that the number is undefined there.",
+        "",
+        "| column | meaning |",
+        "|---|---|",
+        *(f"| `{name}` | {meaning} |" for name, meaning in METRICS.items()),
+        "",
+        "Beside it: `groups.csv` (a row a question of each rollout batch: level, correct answers, "
+        "kind, mean confidence), `eval.csv` (pass@k by level), `eval_counts.csv` (correct answers "
+        "a question, from which every statistic can be recomputed), `samples.jsonl` (answers with "
+        "grade, confidence and advantage), `config.yaml` (resolved) and `manifest.json` (commit, "
+        "versions, hardware, data hashes, wall time, tokens).",
+        "",
+        "This page is printed by `python -m lens_ref.rlvr.metrics`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
@@ -99,15 +100,22 @@ def load_policy(
     dtype = resolve_dtype(config.dtype, device)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, attn_implementation="sdpa"
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=dtype,
+            use_safetensors=True,
+            attn_implementation="sdpa",
+            output_loading_info=True,
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         first_line = str(error).strip().splitlines()[0]
         raise UserError(
             f"cannot load the model {config.path!r}: {first_line} "
             "(give a local folder with --model FOLDER)"
         ) from error
+    if loading["missing_keys"]:  # transformers would fill them with random numbers
+        some = sorted(loading["missing_keys"])[0]
+        raise UserError(f"the weights of {config.path!r} are incomplete: {some} is missing")
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
         if getattr(model.config, name, None) not in (None, 1, 1.0):
             raise UserError(f"models with {name} are not supported: their head is not linear")
@@ -157,12 +165,15 @@ def _attach_lora(model: Any, config: ModelConfig, seed: int) -> Any:
     return get_peft_model(model, adapter)
 
 
-def _no_dropout(model: nn.Module) -> None:
+def _no_dropout(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 0.0
+    # Other rates are read in the forward pass, from the module (OPT) or its config (Falcon).
+    for owner in [model.config, *model.modules()]:
+        for name, value in vars(owner).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(owner, name, 0.0)
 
 
 def encode_prompt(tokenizer: Any, prompt: PromptConfig, problem: str) -> tuple[int, ...]:
@@ -185,6 +196,9 @@ def encode_prompt(tokenizer: Any, prompt: PromptConfig, problem: str) -> tuple[i
         ids = tokenizer(prompt.template.replace("{problem}", problem)).input_ids
         if ids and ids[-1] == tokenizer.eos_token_id:  # some tokenizers close the text
             ids = ids[:-1]
+        bos = tokenizer.bos_token_id
+        if bos is not None and ids[:2] == [bos, bos]:  # the template wrote one, the tokenizer too
+            ids = ids[1:]
     if not ids:
         raise UserError("a prompt has no tokens")
     return tuple(ids)

@@ -9,7 +9,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,18 @@ def _format(value: Any) -> str:
     return "" if value is None else repr(value) if isinstance(value, float) else str(value)
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a full or unwritable disk into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror}; mend that and go on with "
+            f"--resume {path.parent}"
+        ) from error
+
+
 class Table:
     """A CSV whose first column is `step`; rows of a step are written in one go."""
 
@@ -49,40 +62,48 @@ class Table:
 
     def append(self, rows: Iterable[dict[str, Any]]) -> None:
         """Add rows (and the header to a new file)."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+        cells = [[_format(row.get(column)) for column in self.columns] for row in rows]
         if not self.path.exists():
-            writer.writerow(self.columns)
-        for row in rows:
-            writer.writerow([_format(row.get(column)) for column in self.columns])
-        with self.path.open("a", encoding="utf-8", newline="") as file:
-            file.write(text.getvalue())
+            cells.insert(0, self.columns)
+        with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
+            file.write(_csv(cells))
 
     def steps(self) -> set[int]:
         """The steps that have rows."""
-        if not self.path.exists():
-            return set()
-        with self.path.open(encoding="utf-8", newline="") as file:
-            return {int(row["step"]) for row in csv.DictReader(file)}
+        return {int(row[0]) for row in self._rows()}
 
     def cut(self, step: int) -> None:
-        """Drop what was written after `step`."""
+        """Drop what was written after `step`, and half a last row."""
         if self.path.exists():
-            header, *lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-            _rewrite(self.path, header, lines, lambda line: int(line.split(",", 1)[0]) <= step)
+            kept = [row for row in self._rows() if int(row[0]) <= step]
+            with writing(self.path):
+                write_atomic(self.path, _csv([self.columns, *kept]))
+
+    def _rows(self) -> list[list[str]]:
+        """All whole rows: a kill can leave half a last one."""
+        if not self.path.exists():
+            return []
+        with self.path.open(encoding="utf-8", newline="") as file:
+            text = file.read()
+        whole = io.StringIO(text[: text.rfind("\n") + 1], newline="")
+        rows = list(csv.reader(whole))[1:]
+        return [row for row in rows if len(row) == len(self.columns)]
+
+
+def _csv(rows: Iterable[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def cut_jsonl(path: Path, step: int) -> None:
     """Drop the lines of a JSONL log that were written after `step`."""
     if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        _rewrite(path, "", lines, lambda line: json.loads(line)["step"] <= step)
-
-
-def _rewrite(path: Path, header: str, lines: list[str], keep: Callable[[str], bool]) -> None:
-    # a kill can leave half a last line
-    whole = [line for line in lines if line.endswith("\n")]
-    write_atomic(path, header + "".join(line for line in whole if keep(line)))
+        # not splitlines: an answer may hold a character that it takes for a line end
+        *lines, _half = path.read_text(encoding="utf-8").split("\n")
+        kept = [line + "\n" for line in lines if json.loads(line)["step"] <= step]
+        with writing(path):
+            write_atomic(path, "".join(kept))
 
 
 class RunFolder:
@@ -128,7 +149,9 @@ class RunFolder:
     def write_manifest(self, **entries: Any) -> None:
         """Merge entries into the manifest."""
         merged = {**self.manifest(), **entries}
-        write_atomic(self.path / "manifest.json", json.dumps(merged, indent=2) + "\n")
+        path = self.path / "manifest.json"
+        with writing(path):
+            write_atomic(path, json.dumps(merged, indent=2) + "\n")
 
     @property
     def finished(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import resource
 import shlex
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +51,7 @@ def run(
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     if resume is not None:
-        if overrides or config_file:
+        if overrides or config_file or name or dry_run:
             raise UserError("--resume goes on with the run's own config; drop the other options")
         runs = [folder for folder in find_runs(Path(resume)) if not folder.finished]
         if not runs:
@@ -63,7 +64,12 @@ def run(
             worst_case_step(config, load_data(config, verifier))
         return 0
     parent = free_folder(Path(out), name, recipe)
-    return train_all([RunFolder.create(parent, config.single(m)) for m in config.methods])
+    try:
+        return train_all([RunFolder.create(parent, config.single(m)) for m in config.methods])
+    except UserError:
+        if not list(parent.glob("*/manifest.json")):  # no run began: leave nothing behind
+            shutil.rmtree(parent, ignore_errors=True)
+        raise
 
 
 def free_folder(out: Path, name: str | None, recipe: str) -> Path:

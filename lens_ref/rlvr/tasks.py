@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,10 @@ def _rows(
         from lens_ref.tiny.task import test_rows, train_rows
 
         count = limit or 1000
-        rows = train_rows(count, seed) if split == "train" else test_rows(count)
+        try:
+            rows = train_rows(count, seed) if split == "train" else test_rows(count)
+        except ValueError as error:
+            raise UserError(f"{error} (data.{split}_questions)") from None
         yield from ((row, "tiny") for row in rows)
     elif Path(source).exists() or source.endswith((".jsonl", ".jsonl.gz", ".json")):
         yield from _jsonl(Path(source))
@@ -119,12 +123,13 @@ def _jsonl(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
                 where = f"{path}, line {number}"
                 try:
                     row = json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise UserError(f"{where} is not valid JSON: {error.msg}") from None
+                except (ValueError, RecursionError) as error:  # also endless digits or nesting
+                    reason = getattr(error, "msg", None) or str(error)
+                    raise UserError(f"{where} is not valid JSON: {reason}") from None
                 if not isinstance(row, dict):
                     raise UserError(f"{where} must be a JSON object with problem and answer")
                 yield row, where
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise UserError(f"cannot read {path}: {error}") from None
 
 
@@ -168,6 +173,6 @@ def _level(row: dict[str, Any], where: str) -> int | None:
     text = str(value).removeprefix("Level ").strip()
     if value is None or text == "?":
         return None
-    if isinstance(value, bool) or not text.isdigit():
+    if isinstance(value, bool) or not text.isdecimal():
         raise UserError(f"{where}: 'level' must be a whole number, not {value!r}")
     return int(text)

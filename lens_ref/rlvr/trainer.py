@@ -24,7 +24,7 @@ from lens_ref.rlvr.config import Config, parse_method
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.grading import grade
 from lens_ref.rlvr.policy import Policy, encode_prompt
-from lens_ref.rlvr.run_folder import RunFolder, Table, cut_jsonl, environment
+from lens_ref.rlvr.run_folder import RunFolder, Table, cut_jsonl, environment, writing
 from lens_ref.rlvr.sampler import HFSampler, derive_seed
 from lens_ref.rlvr.tasks import Questions
 from lens_ref.rlvr.update import Updater, loss_settings
@@ -111,6 +111,7 @@ class Trainer:
             policy, config.rollout, config.optimizer, loss_settings(config.loss, name), stop.check
         )
         self.step = 0
+        self.saved: int | None = None  # the step of the newest checkpoint
         self.batch: Batch | None = None
         self.tokens = 0  # sampled for training
         self.seconds_before = 0.0  # wall time of earlier pieces of this run
@@ -149,8 +150,7 @@ class Trainer:
                 self._evaluate()
             last = self.step == config.steps
             every = config.checkpoint.every
-            saved = self.checkpoints / f"step-{self.step}"
-            if (last or (every and self.step and self.step % every == 0)) and not saved.exists():
+            if last or (every and self.step and self.step % every == 0):
                 self._save()
             if last:
                 return
@@ -250,10 +250,12 @@ class Trainer:
 
     def _log_samples(self, batch: Batch) -> None:
         rows = metrics.sample_rows(batch, self.step, SAMPLED_QUESTIONS, SAMPLED_RESPONSES)
-        with self.samples.open("a", encoding="utf-8") as file:
+        with writing(self.samples), self.samples.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
     def _save(self) -> None:
+        if self.saved == self.step:  # a batch sampled since then would be sampled again
+            return
         checkpoint.save(
             self.checkpoints,
             self.step,
@@ -263,12 +265,14 @@ class Trainer:
             {"tokens": self.tokens, "seconds": self._seconds()},
             self.config.checkpoint.keep,
         )
+        self.saved = self.step
 
     def _resume(self) -> None:
         newest = checkpoint.latest(self.checkpoints)
         if newest is not None:
             state, self.batch = checkpoint.restore(newest, self.policy, self.updater.optimizer)
             self.step, self.tokens = state["step"], state["tokens"]
+            self.saved = self.step
             self.seconds_before = state["seconds"]
         # Logs written after that checkpoint belong to updates that will be done again. The rows of
         # a rollout batch carry the step before its first update.

@@ -109,7 +109,8 @@ class Updater:
             update: updates done so far in the run, for the warm-up.
 
         Raises:
-            UserError: the gradient is not finite; the weights are left as they were.
+            UserError: the policy, a ratio or the gradient is not finite; the weights are left as
+                they were.
         """
         assert batch.signal is not None
         assert batch.old_logprobs is not None
@@ -138,19 +139,25 @@ class Updater:
             new = pad_sequence(logprobs, batch_first=True)
             old = old_rows[rows, :width].to(device)
             advantages = advantage_rows[rows].to(device)
-            out = grpo_loss(
-                new,
-                old,
-                advantages[:, :width] if advantages.ndim > 1 else advantages,
-                mask,
-                self.loss.clip_low,
-                self.loss.clip_high,
-                self.loss.aggregation,
-                max(denominator, 1),
-            )
+            try:
+                out = grpo_loss(
+                    new,
+                    old,
+                    advantages[:, :width] if advantages.ndim > 1 else advantages,
+                    mask,
+                    self.loss.clip_low,
+                    self.loss.clip_high,
+                    self.loss.aggregation,
+                    max(denominator, 1),
+                )
+            except ValueError as error:
+                raise UserError(
+                    f"update {update + 1}: {error}; the weights are unchanged "
+                    "(is optimizer.lr too high?)"
+                ) from error
             out.loss.backward()
             n = mask.sum()
-            drift = ((new.detach() - old).abs() * mask).sum()
+            drift = (new.detach() - old).abs()[mask].sum()
             entropy = torch.cat(entropies).sum()
             means = (out.clip_fraction * n, out.mean_ratio * n, out.approx_kl * n)
             sums += torch.stack([out.loss.detach(), *means, entropy, drift]).cpu().double()
@@ -159,7 +166,10 @@ class Updater:
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.grad_clip))
         if not norm < float("inf"):
             self.optimizer.zero_grad(set_to_none=True)
-            raise UserError(f"update {update + 1}: gradient norm {norm}; the weights are unchanged")
+            raise UserError(
+                f"update {update + 1}: gradient norm {norm}; the weights are unchanged "
+                "(is optimizer.lr too high?)"
+            )
         self.check_stop()
         self.optimizer.step()
         loss, *totals = sums.tolist()

@@ -1,0 +1,134 @@
+"""Collect finished runs of several seeds into three small files that can be committed.
+
+    python -m lens_ref.rlvr.collect runs/seed0 runs/seed1 --out results/tiny
+
+writes `curves.csv` (pass@k by method, seed, step and level), `updates.csv` (what was logged at
+every update) and `manifests.json` (settings, versions, hardware). Reports draw their bands from
+them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.report_data import (
+    CURVE_COLUMNS,
+    UPDATE_COLUMNS,
+    Run,
+    differing_settings,
+    label_order,
+    read_run,
+)
+from lens_ref.rlvr.run_folder import find_runs, write_atomic
+
+ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])/(?:[^\s/]+/)*([^\s/]+)/?")
+
+
+def collect(parents: Sequence[Path], out: Path) -> list[Run]:
+    """Write the three files for every run folder of the parents; returns the runs.
+
+    Raises:
+        UserError: an unfinished or never evaluated run, the same method and seed twice, runs of
+            different settings, an output folder that can't be written. Nothing is written then.
+    """
+    runs = [read_run(folder.path) for parent in parents for folder in find_runs(parent)]
+    seen: dict[tuple[str, int], Run] = {}
+    for run in runs:
+        _check(run, runs[0])
+        twin = seen.setdefault((run.label, run.seed), run)
+        if twin is not run:
+            raise UserError(
+                f"{twin.path} and {run.path} are both {run.label} with seed {run.seed}; "
+                "give each run once"
+            )
+    runs.sort(key=lambda run: (*label_order(run.label), run.seed))
+    manifests = [
+        without_paths({"run": f"{r.label}-seed{r.seed}", **r.manifest, "config": r.config})
+        for r in runs
+    ]
+    curves, updates = _rows(runs, "eval.csv"), _rows(runs, "metrics.csv")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomic(out / "curves.csv", _csv(CURVE_COLUMNS, curves))
+        write_atomic(out / "updates.csv", _csv(UPDATE_COLUMNS, updates))
+        write_atomic(out / "manifests.json", json.dumps(manifests, indent=1) + "\n")
+    except OSError as error:
+        raise UserError(f"cannot write into {out}: {error.strerror}") from None
+    return runs
+
+
+def _check(run: Run, first: Run) -> None:
+    if not run.finished:
+        raise UserError(
+            f"{run.path} is not finished ({run.step} of {run.config.get('steps')} updates); "
+            f"go on with: python -m lens_ref.train --resume {run.path}"
+        )
+    if run.evals.empty:
+        raise UserError(f"{run.path} was never evaluated; leave it out, or train with eval.every")
+    different = differing_settings(first.config, run.config)
+    if first.config.get("steps") != run.config.get("steps"):
+        different.append("steps")
+    if different:
+        raise UserError(
+            f"{first.path} and {run.path} differ in {', '.join(different)}; "
+            "collect runs of the same settings only"
+        )
+
+
+def without_paths(value: Any) -> Any:
+    """The same nested value with every absolute path in its texts cut to its last part."""
+    if isinstance(value, dict):
+        return {key: without_paths(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_paths(inner) for inner in value]
+    return ABSOLUTE_PATH.sub(r"\1", value) if isinstance(value, str) else value
+
+
+def _rows(runs: Iterable[Run], file: str) -> list[dict[str, str]]:
+    """The rows of a log of each run as they are written there, with method and seed."""
+    rows = []
+    for run in runs:
+        with (run.path / file).open(encoding="utf-8", newline="") as lines:
+            label = {"method": run.label, "seed": str(run.seed)}
+            rows += [{**label, **row} for row in csv.DictReader(lines)]
+    return rows
+
+
+def _csv(columns: Sequence[str], rows: Iterable[dict[str, str]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m lens_ref.rlvr.collect",
+        description="Collect finished runs of several seeds into curves.csv, updates.csv and "
+        "manifests.json.",
+    )
+    parser.add_argument("parents", nargs="+", type=Path, metavar="RUNS_PARENT")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="e.g. results/tiny")
+    args = parser.parse_args(arguments)
+    try:
+        runs = collect(args.parents, args.out)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{len(runs)} runs → {args.out}: {', '.join(r.path.name for r in runs)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""What a report is made of: the run folders of one parent, and the committed runs of several seeds.
+
+Everything is read as it lies on the disk: a run may be unfinished, never evaluated, or killed in
+the middle of a line.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from lens_ref.resources import find
+from lens_ref.rlvr import evaluation
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.metrics import METRICS
+from lens_ref.rlvr.run_folder import find_runs
+
+BASELINE, LENS = "grpo", "lens"
+GROUP_COLUMNS = ("step", "question", "level", "responses", "correct", "kind", "confidence")
+PASS_COLUMNS = tuple(f"pass@{k}" for k in evaluation.KS)
+CURVE_COLUMNS = ("method", "seed", "step", "level", *PASS_COLUMNS)
+UPDATE_METRICS = ("reward", "negative_share", "neg_to_mixed_rms", "entropy", "mean_length")
+UPDATE_COLUMNS = ("method", "seed", "step", *UPDATE_METRICS)
+TEXT = ("question", "level", "kind", "method")
+INCIDENTAL = ("methods", "seed", "steps", "device", "checkpoint", "verifier")
+"""Settings in which runs may differ and still be compared update by update."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder; a missing file is an empty table."""
+
+    path: Path
+    label: str  # the method, as in the folder's name
+    seed: int
+    config: dict[str, Any]
+    manifest: dict[str, Any]
+    metrics: pd.DataFrame  # a row an update
+    groups: pd.DataFrame  # a row a question of a rollout batch
+    evals: pd.DataFrame  # pass@k by step and level
+    counts: pd.DataFrame  # correct answers by step and test question
+    samples: list[dict[str, Any]]
+
+    @property
+    def step(self) -> int:
+        """Updates done."""
+        return int(self.metrics["step"].max()) if len(self.metrics) else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all updates were done."""
+        return self.manifest.get("status") == "finished"
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The runs of several seeds that travel with the project, on the bundled task."""
+
+    curves: pd.DataFrame
+    updates: pd.DataFrame
+    configs: tuple[dict[str, Any], ...]
+
+    def seeds(self, label: str) -> list[int]:
+        """The seeds of a method."""
+        return sorted(set(self.curves.loc[self.curves["method"] == label, "seed"]))
+
+
+def read_runs(parent: Path) -> list[Run]:
+    """Every run folder of a parent, GRPO first, then LENS as printed, then the others by name.
+
+    Raises:
+        UserError: no run folder, or one whose config, manifest or logs are damaged.
+    """
+    runs = [read_run(folder.path) for folder in find_runs(parent)]
+    return sorted(runs, key=lambda run: (*label_order(run.label), run.seed))
+
+
+def label_order(label: str) -> tuple[bool, bool, str]:
+    """A sort key: GRPO, LENS as printed, the others."""
+    return (label != BASELINE, label != LENS, label)
+
+
+def display(label: str) -> str:
+    """A method's name for readers: "lens-negative_std" → "LENS negative_std"."""
+    if label in (LENS, "lens-paper"):
+        return "LENS as printed"
+    name, _, variant = label.partition("-")
+    return f"{name.upper() if name in (BASELINE, LENS) else name} {variant}".strip()
+
+
+def run_name(run: Run, runs: list[Run]) -> str:
+    """The method's name, and the seed where there are several."""
+    several = len({other.seed for other in runs}) > 1
+    return display(run.label) + (f", seed {run.seed}" if several else "")
+
+
+def read_run(path: Path) -> Run:
+    """One run folder."""
+    try:
+        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+        manifest_file = path / "manifest.json"
+        manifest = (
+            json.loads(manifest_file.read_text(encoding="utf-8")) if manifest_file.is_file() else {}
+        )
+        samples = [json.loads(line) for line in _whole_lines(path / "samples.jsonl")]
+    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        detail = " ".join(str(error).split())
+        raise UserError(f"{path} is damaged: {detail}; move it away and try again") from None
+    if not isinstance(config, dict) or "seed" not in config:
+        raise UserError(f"{path}/config.yaml is damaged; move that run away and try again")
+    return Run(
+        path=path,
+        label=re.sub(r"-seed\d+$", "", path.name),
+        seed=int(config["seed"]),
+        config=config,
+        manifest=manifest,
+        metrics=read_table(path / "metrics.csv", METRICS),
+        groups=read_table(path / "groups.csv", GROUP_COLUMNS),
+        evals=read_table(path / "eval.csv", evaluation.COLUMNS),
+        counts=read_table(path / "eval_counts.csv", evaluation.COUNT_COLUMNS),
+        samples=samples,
+    )
+
+
+def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
+    """A CSV with at least these columns; empty cells are NaN, a missing file is an empty table.
+
+    Raises:
+        UserError: a number that is none.
+    """
+    columns = list(columns)
+    lines = _whole_lines(path)
+    if len(lines) < 2:  # none, or a header alone
+        return pd.DataFrame({c: pd.Series(dtype=str if c in TEXT else float) for c in columns})
+    header = lines[0].strip().split(",")
+    numbers = [column for column in header if column not in TEXT]
+    table = pd.read_csv(
+        io.StringIO("".join(lines)),
+        dtype={column: str for column in header if column in TEXT},
+        keep_default_na=False,
+        na_values={column: [""] for column in numbers},
+    )
+    for column in numbers:
+        if not pd.api.types.is_numeric_dtype(table[column]):
+            raise UserError(f"{path} is damaged: column {column} holds something else than numbers")
+    return table.reindex(columns=[*header, *(c for c in columns if c not in header)])
+
+
+def read_committed() -> Committed | None:
+    """The committed runs of several seeds, None where they don't come along."""
+    curves, updates = (find("results", "tiny", name) for name in ("curves.csv", "updates.csv"))
+    manifests = find("results", "tiny", "manifests.json")
+    if curves is None or updates is None or manifests is None:
+        return None
+    return Committed(
+        read_table(curves, CURVE_COLUMNS),
+        read_table(updates, UPDATE_COLUMNS),
+        tuple(m["config"] for m in json.loads(manifests.read_text(encoding="utf-8"))),
+    )
+
+
+def differing_settings(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """The dotted names of the settings that both configs have and that differ, incidental ones
+    aside. A setting that only one has came with another version and says nothing."""
+    flat_a, flat_b = _flatten(a), _flatten(b)
+    return [
+        key
+        for key, value in flat_a.items()
+        if key.split(".")[0] not in INCIDENTAL and key in flat_b and flat_b[key] != value
+    ]
+
+
+def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        flat |= _flatten(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines of a log; the last one is dropped if a kill cut it short."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [line for line in file if line.endswith("\n")]

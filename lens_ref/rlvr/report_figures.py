@@ -1,0 +1,306 @@
+"""The figures of a report, each readable in grey: every method has its own line, marker and shade.
+
+Each function takes the runs (and what it needs of the committed ones) and returns a matplotlib
+figure, or the sentence that says why there is nothing to draw.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from lens_ref.rlvr.evaluation import KS
+from lens_ref.rlvr.report_data import Committed, Run, display, label_order, run_name
+from lens_ref.rlvr.report_verdict import question_rates
+from lens_ref.rlvr.statistics import Interval, bootstrap_interval, moving_average
+
+WINDOW = 8  # updates in a moving average: two rollout batches of four
+WIDTH, HEIGHT, DPI = 5.8, 3.9, 160  # inches; small, so that the letters stay large on a phone
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a method is drawn; the colours differ in lightness too."""
+
+    color: str
+    line: str | tuple[int, tuple[int, ...]]
+    marker: str
+
+
+STYLES = (
+    Style("#222222", "-", "o"),
+    Style("#0072b2", "--", "s"),
+    Style("#d55e00", "-.", "^"),
+    Style("#56b4e9", ":", "D"),
+    Style("#8a6d00", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    Style("#cc79a7", (0, (1, 3)), "P"),
+)
+
+
+def styles(labels: Iterable[str]) -> dict[str, Style]:
+    """One style a method; they repeat after six."""
+    ordered = sorted(set(labels), key=label_order)
+    return {label: STYLES[i % len(STYLES)] for i, label in enumerate(ordered)}
+
+
+def reward(runs: list[Run], committed: Committed | None, style: dict[str, Style]) -> Figure | str:
+    """Mean reward of an update: what was measured, its moving average, the committed bands."""
+    runs = [run for run in runs if len(run.metrics)]
+    if not runs:
+        return "No update has been done yet, so there is no reward to draw."
+    figure, (axes,) = _figure()
+    if committed is not None:
+        smooth = _smoothed(committed.updates, "reward")
+        for label in dict.fromkeys(run.label for run in runs):
+            _band(axes, smooth[smooth["method"] == label], "reward", style[label])
+    for run in runs:
+        look, step = style[run.label], run.metrics["step"]
+        axes.plot(step, run.metrics["reward"], color=look.color, lw=0.6, alpha=0.3)
+        axes.plot(
+            step,
+            moving_average(run.metrics["reward"].to_numpy(), WINDOW),
+            color=look.color, ls=look.line, marker=look.marker, markevery=0.15, ms=4, lw=2,
+            label=run_name(run, runs),
+        )  # fmt: skip
+    _label_updates(axes, "mean reward (share of answers right)")
+    _legend(figure, axes)
+    return figure
+
+
+def pass_at_1(
+    runs: list[Run], committed: Committed | None, style: dict[str, Style]
+) -> Figure | str:
+    """pass@1 on the test questions, intervals over questions, over bands over seeds."""
+    runs = [run for run in runs if len(run.counts)]
+    if not runs:
+        return "No run was evaluated on test questions, so there is no pass@1 curve."
+    figure, (axes,) = _figure()
+    if committed is not None:
+        whole = committed.curves[committed.curves["level"] == "all"]
+        for label in sorted(set(whole["method"]), key=label_order):
+            rows = whole[whole["method"] == label]
+            _band(axes, rows.assign(shown=100 * rows["pass@1"]), "shown", style[label], mean=True)
+    shift = 0.015 * max(run.counts["step"].max() for run in runs)
+    for i, run in enumerate(runs):
+        look, steps = style[run.label], sorted(set(run.counts["step"]))
+        intervals = [_interval(question_rates(run.counts, step)) for step in steps]
+        axes.errorbar(
+            np.array(steps) + shift * (i - (len(runs) - 1) / 2),
+            [x.mean for x in intervals],
+            yerr=_arms(intervals),
+            color=look.color, ls=look.line, marker=look.marker, ms=5, lw=1.8,
+            elinewidth=0.9, capsize=3,
+            label=run_name(run, runs),
+        )  # fmt: skip
+    _label_updates(axes, "pass@1 on test questions (%)")
+    _legend(figure, axes)
+    return figure
+
+
+def levels(runs: list[Run], style: dict[str, Style]) -> Figure | str:
+    """pass@1 and pass@16 (or the largest k there is) by level, before and after training."""
+    runs = [run for run in runs if len(run.counts)]
+    if not runs:
+        return "No run was evaluated on test questions, so there is no pass@k by level."
+    n = int(min(run.counts["n"].min() for run in runs))
+    ks = sorted({1, max(k for k in KS if k <= n)})
+    figure, panels = _figure(rows=len(ks))
+    names = _level_names(run.counts for run in runs)
+    for axes, k in zip(panels, ks, strict=True):
+
+        def measure(run: Run, level: str, last: bool, k: int = k) -> Interval | None:
+            rows = run.counts if level == "all" else run.counts[run.counts["level"] == level]
+            step = run.counts["step"].max() if last else run.counts["step"].min()
+            rates = question_rates(rows, int(step), k)
+            return _interval(rates) if len(rates) else None
+
+        _dumbbells(axes, runs, style, names, measure)
+        axes.set(ylabel=f"pass@{k} (%)")
+    panels[-1].set(xlabel="level of the test question")
+    _before_after(figure, panels[0], "first evaluation", "last evaluation")
+    return figure
+
+
+def negative_share(runs: list[Run], style: dict[str, Style]) -> Figure | str:
+    """Share of groups with no right answer by level, in the first and last quarter of a run."""
+    runs = [run for run in runs if len(run.groups)]
+    if not runs:
+        return "No rollout batch was finished, so there are no groups to count."
+    figure, (axes,) = _figure()
+
+    def measure(run: Run, level: str, last: bool) -> Interval | None:
+        share = quarter_share(run.groups, last, level)
+        return None if share is None else Interval(100 * share, 100 * share, 100 * share)
+
+    _dumbbells(axes, runs, style, _level_names(run.groups for run in runs), measure)
+    axes.set(xlabel="level of the training question", ylabel="negative groups (%)")
+    _before_after(figure, axes, "first quarter of the run", "last quarter of the run")
+    return figure
+
+
+def quarter_share(groups: pd.DataFrame, last: bool, level: str = "all") -> float | None:
+    """Share of negative groups in the first or last quarter of the rollout batches (at least one),
+    None where that quarter has no question of the level."""
+    batches = sorted(set(groups["step"]))
+    size = max(1, len(batches) // 4)
+    rows = groups[groups["step"].isin(batches[-size:] if last else batches[:size])]
+    rows = rows if level == "all" else rows[rows["level"] == level]
+    return float((rows["kind"] == "negative").mean()) if len(rows) else None
+
+
+def signal(runs: list[Run], committed: Committed | None, style: dict[str, Style]) -> Figure | str:
+    """RMS advantage of negative groups over that of mixed groups, on a log axis."""
+    runs = [run for run in runs if run.metrics["neg_to_mixed_rms"].notna().any()]
+    if not runs:
+        return "No update held both negative and mixed groups, so their signals have no ratio."
+    loud = [run for run in runs if (run.metrics["neg_to_mixed_rms"] > 0).any()]
+    silent = dict.fromkeys(display(run.label) for run in runs if run not in loud)
+    if not loud:
+        return (
+            f"{', '.join(silent)}: negative groups carry no signal at all "
+            "(the ratio is 0 at every update, which a log axis can't show)."
+        )
+    figure, (axes,) = _figure()
+    axes.set_yscale("log")
+    if committed is not None:
+        positive = committed.updates[committed.updates["neg_to_mixed_rms"] > 0]
+        for label in sorted(set(positive["method"]), key=label_order):
+            rows = positive[positive["method"] == label]
+            _band(axes, rows, "neg_to_mixed_rms", style[label])
+    for run in loud:
+        look = style[run.label]
+        ratio = run.metrics["neg_to_mixed_rms"]
+        axes.plot(
+            run.metrics["step"], ratio.where(ratio > 0),
+            color=look.color, ls=look.line, marker=look.marker, ms=3, lw=1.4,
+            label=run_name(run, runs),
+        )  # fmt: skip
+    axes.axhline(1, color="0.5", lw=0.8)
+    axes.annotate(
+        "1: negative groups as loud as mixed ones", (0.01, 1), xycoords=("axes fraction", "data"),
+        xytext=(0, -3), textcoords="offset points", va="top", fontsize=8, color="0.3",
+    )  # fmt: skip
+    if silent:
+        axes.plot([], [], " ", label=f"{', '.join(silent)}: 0 at every update (not on a log axis)")
+    _label_updates(axes, "RMS advantage,\nnegative / mixed groups (ratio)")
+    _legend(figure, axes)
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
+    return file.getvalue()
+
+
+def _figure(rows: int = 1) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(WIDTH, HEIGHT * (1 + 0.75 * (rows - 1))), layout="constrained")
+    panels = list(figure.subplots(rows, 1, sharex=True, squeeze=False).flat)
+    for axes in panels:
+        axes.grid(alpha=0.25, lw=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, panels
+
+
+def _smoothed(updates: pd.DataFrame, column: str) -> pd.DataFrame:
+    smooth = updates.sort_values("step").copy()
+    smooth[column] = smooth.groupby(["method", "seed"])[column].transform(
+        lambda values: moving_average(values.to_numpy(), WINDOW)
+    )
+    return smooth
+
+
+def _band(axes: Axes, rows: pd.DataFrame, column: str, look: Style, mean: bool = False) -> None:
+    """Lowest to highest value over seeds at every step, and the mean as a thin line."""
+    by_step = rows.groupby("step")[column].agg(["min", "max", "mean"])
+    seeds = rows["seed"].nunique()
+    if seeds < 2:
+        return
+    label = f"{display(rows['method'].iloc[0])}, {seeds} committed seeds"
+    axes.fill_between(
+        by_step.index, by_step["min"], by_step["max"],
+        facecolor=(look.color, 0.14), edgecolor=(look.color, 0.6), ls=look.line, lw=0.8,
+        label=label,
+    )  # fmt: skip
+    if mean:
+        axes.plot(by_step.index, by_step["mean"], color=look.color, ls=look.line, lw=0.8)
+
+
+def _interval(rates: pd.Series) -> Interval:
+    """In percent; a single question has no interval."""
+    if len(rates) < 2:
+        return Interval(*[100 * float(rates.iloc[0])] * 3)
+    return bootstrap_interval(rates.to_numpy()).times(100)
+
+
+def _arms(intervals: list[Interval]) -> np.ndarray:
+    """`[2, N]` lengths of the error bars below and above."""
+    return np.array([[x.mean - x.low, x.high - x.mean] for x in intervals]).T.clip(min=0)
+
+
+def _level_names(tables: Iterable[pd.DataFrame]) -> list[str]:
+    known = {level for table in tables for level in table["level"]} - {""}
+    return [*sorted(known, key=lambda level: (len(level), level)), "all"]
+
+
+def _dumbbells(
+    axes: Axes,
+    runs: list[Run],
+    style: dict[str, Style],
+    names: list[str],
+    measure: Callable[[Run, str, bool], Interval | None],
+) -> None:
+    """For every level and run: hollow marker before, filled marker after, a line between them."""
+    step = 0.7 / len(runs)
+    for i, run in enumerate(runs):
+        look = style[run.label]
+        pairs = [(measure(run, name, False), measure(run, name, True)) for name in names]
+        x = np.arange(len(names)) + step * (i - (len(runs) - 1) / 2)
+        common: dict[str, Any] = {
+            "color": look.color,
+            "marker": look.marker,
+            "ls": "",
+            "ms": 6,
+            "zorder": 3,
+        }
+        for position, (before, after) in zip(x, pairs, strict=True):
+            if before is not None and after is not None:
+                axes.plot(
+                    [position] * 2, [before.mean, after.mean], color=look.color, lw=4, alpha=0.3
+                )
+            if before is not None:
+                axes.plot(position, before.mean, mfc="white", **common)
+            if after is not None:
+                axes.vlines(position, after.low, after.high, color=look.color, lw=0.9)
+                axes.plot(position, after.mean, **common)
+        axes.plot([], [], label=run_name(run, runs), **common)
+    axes.set_xticks(range(len(names)), names)
+    top = max(5.0, 1.06 * axes.dataLim.y1)
+    axes.set_ylim(-0.03 * top, top)  # a marker at 0 is drawn whole
+
+
+def _label_updates(axes: Axes, quantity: str) -> None:
+    axes.set(xlabel="gradient updates", ylabel=quantity)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+
+def _before_after(figure: Figure, axes: Axes, before: str, after: str) -> None:
+    common: dict[str, Any] = {"color": "0.4", "marker": "h", "ls": ""}
+    axes.plot([], [], mfc="white", label=before, **common)
+    axes.plot([], [], label=after, **common)
+    _legend(figure, axes)
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    """Above the panels, so that it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, fontsize=8, frameon=False)

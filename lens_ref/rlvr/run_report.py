@@ -1,0 +1,261 @@
+"""The report of a parent folder of runs: one HTML file that needs nothing else, and its PNGs.
+
+Everything that a model or a user wrote is escaped: a tag in an answer stays text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import yaml
+from matplotlib.figure import Figure
+
+from lens_ref.rlvr import report_figures as figures
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.metrics import METRICS
+from lens_ref.rlvr.report_data import (
+    PASS_COLUMNS,
+    Committed,
+    Run,
+    differing_settings,
+    display,
+    read_committed,
+    read_runs,
+    run_name,
+)
+from lens_ref.rlvr.report_samples import samples
+from lens_ref.rlvr.report_verdict import judge, percent
+from lens_ref.rlvr.run_folder import write_atomic
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 0 auto; padding: 1rem;
+       color: #111; background: #fff; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h3 { font-size: 1rem; }
+.verdict { border: 2px solid #111; padding: 0 1rem; }
+figure { margin: 1.5rem 0; break-inside: avoid; } img { width: 100%; height: auto; }
+figcaption, .note { font-size: .9rem; color: #333; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid #bbb; padding: .2rem .45rem; text-align: right;
+         vertical-align: bottom; }
+td { white-space: nowrap; } td:nth-child(2):last-child { white-space: normal; }
+.text { text-align: left; } thead th { border-color: #111; }
+.side { display: grid; gap: .8rem; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); }
+.answer { border-left: 4px solid #999; padding: .1rem .6rem; margin: .6rem 0; break-inside: avoid; }
+.right { border-left-style: double; border-color: #111; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .3rem 0; font-size: .85rem; }
+summary { cursor: pointer; font-weight: 600; margin: .5rem 0; }
+@media print { body { max-width: none; padding: 0; font-size: 10pt; } .wide { overflow: visible; }
+  details::details-content { content-visibility: visible; block-size: auto; } }
+"""
+
+
+def write_report(parent: Path) -> Path:
+    """Compare all runs of a parent folder; returns the path of `report.html`.
+
+    Raises:
+        UserError: no run folder, a damaged one, or a folder that can't be written.
+    """
+    runs = read_runs(parent)
+    committed = read_committed()
+    bands, note = _bands(runs, committed)
+    style = figures.styles(
+        [run.label for run in runs] + (list(set(bands.curves["method"])) if bands else [])
+    )
+    drawings = {
+        "reward": figures.reward(runs, bands, style),
+        "pass1": figures.pass_at_1(runs, bands, style),
+        "levels": figures.levels(runs, style),
+        "negative_share": figures.negative_share(runs, style),
+        "signal": figures.signal(runs, bands, style),
+    }
+    body = [
+        f"<h1>{escape(' against '.join(dict.fromkeys(display(r.label) for r in runs)))}</h1>",
+        _verdict(runs, committed),
+        "<h2>Figures</h2>",
+        f"<p class=note>{escape(note)}</p>",
+    ]
+    path = parent / "report.html"
+    try:
+        for name, drawing in drawings.items():
+            body.append(_figure(parent / f"{name}.png", drawing))
+        body += ["<h2>Tables</h2>", _pass_table(runs), _fact_table(runs)]
+        body += ["<h2>Samples side by side</h2>", samples(runs)]
+        body += ["<h2>Settings and meanings</h2>", _settings(runs), _meanings()]
+        write_atomic(path, _page(f"Report of {parent.resolve().name}", body))
+    except OSError as error:
+        raise UserError(f"cannot write the report into {parent}: {error.strerror}") from None
+    return path
+
+
+CAPTIONS = {
+    "reward": f"Reward on the training questions of each update: thin, as measured; thick, its "
+    f"average over the last {figures.WINDOW} updates. Shaded: lowest to highest such average "
+    "over the committed seeds.",
+    "pass1": "pass@1 on the test questions; bars: 95 % bootstrap intervals over questions. "
+    "Shaded: lowest to highest over the committed seeds, with their mean as a thin line. The bars "
+    "of two methods overlap more than their difference is uncertain: the verdict pairs the "
+    "questions.",
+    "levels": "pass@k by level at the first (hollow) and last evaluation (filled); thin bars: "
+    "95 % bootstrap intervals over questions.",
+    "negative_share": "Share of groups in which every answer is wrong, in the first (hollow) and "
+    "last quarter (filled) of the rollout batches: where GRPO learns nothing.",
+    "signal": "How loud negative groups are: the RMS of their advantages over that of mixed "
+    "groups. Gaps: updates that lack one of the two kinds.",
+}
+MISSING = "–"
+
+
+def _bands(runs: list[Run], committed: Committed | None) -> tuple[Committed | None, str]:
+    """The committed runs if they are of the same settings, and what to say about it."""
+    if committed is None:
+        return None, "No committed runs came along, so the figures show no bands over seeds."
+    for run in runs:
+        for config in committed.configs:
+            different = differing_settings(run.config, config)
+            if different:
+                shown = ", ".join(different[:4]) + (" …" if len(different) > 4 else "")
+                return None, (
+                    f"The committed runs of several seeds had other settings ({shown}), so the "
+                    "figures show no bands."
+                )
+    return committed, (
+        "Shaded bands are the committed runs of several seeds at the same settings: they show "
+        "how far one seed can be from another."
+    )
+
+
+def _verdict(runs: list[Run], committed: Committed | None) -> str:
+    lines = [
+        f"<p><strong>{escape(s.conclusion)}</strong> {escape(s.numbers)}</p>"
+        for s in judge(runs, committed)
+    ]
+    different = sorted({key for r in runs for key in differing_settings(runs[0].config, r.config)})
+    if different:
+        lines.append(
+            "<p><strong>Beware: these runs differ in more than the method.</strong> "
+            f"Also different: {escape(', '.join(different))}.</p>"
+        )
+    return f"<div class=verdict><h2>Verdict</h2>{''.join(lines)}</div>"
+
+
+def _figure(path: Path, drawing: Figure | str) -> str:
+    """The drawing beside the report and inside it; a PNG of an earlier report goes."""
+    if isinstance(drawing, str):
+        path.unlink(missing_ok=True)
+        return f"<p>{escape(drawing)}</p>"
+    data = figures.png(drawing)
+    path.write_bytes(data)
+    caption = escape(CAPTIONS[path.stem])
+    source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    return (
+        f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
+    )
+
+
+def _pass_table(runs: list[Run]) -> str:
+    rows = []
+    for run in runs:
+        last = run.evals[run.evals["step"] == run.evals["step"].max()]
+        for row in last.to_dict("records"):
+            rates = [MISSING if row[c] != row[c] else f"{100 * row[c]:.1f}" for c in PASS_COLUMNS]
+            rows.append((str(row["level"]), run, int(row["step"]), int(row["questions"]), rates))
+    if not rows:
+        return "<p>No run was evaluated on test questions, so there is no table of pass@k.</p>"
+    order = list(dict.fromkeys(level for level, *_ in rows))
+    rows.sort(key=lambda row: order.index(row[0]))
+    return "<h3>pass@k in %, at the last evaluation</h3>" + _table(
+        ["level", "run", *PASS_COLUMNS, "questions", "update"],
+        [
+            [level, run_name(run, runs), *rates, questions, step]
+            for level, run, step, questions, rates in rows
+        ],
+    )
+
+
+def _fact_table(runs: list[Run]) -> str:
+    rows = []
+    for run in runs:
+        shares = [
+            figures.quarter_share(run.groups, last) if len(run.groups) else None
+            for last in (False, True)
+        ]
+        seconds = float(run.metrics["seconds"].iloc[-1]) if len(run.metrics) else None
+        tokens = None
+        if run.manifest.get("status") in ("finished", "interrupted"):
+            seconds, tokens = float(run.manifest["wall_seconds"]), int(run.manifest["tokens"])
+        rows.append(
+            [
+                run_name(run, runs),
+                run.manifest.get("status", "not started"),
+                f"{run.step} of {run.config.get('steps')}",
+                MISSING if tokens is None else f"{tokens:,}",
+                MISSING if seconds is None else f"{seconds:,.0f}",
+                f"{tokens / seconds:,.0f}" if tokens is not None and seconds else MISSING,
+                *(MISSING if share is None else percent(share) for share in shares),
+            ]
+        )
+    header = ["run", "status", "updates", "answer tokens", "seconds", "tokens/s"]
+    return (
+        "<h3>The runs</h3>"
+        + _table([*header, "negative groups, first quarter", "last quarter"], rows)
+        + "<p class=note>Answer tokens are those sampled for training; seconds are wall time, "
+        "evaluation and grading included, and tokens/s is the one over the other.</p>"
+    )
+
+
+def _table(header: list[str], rows: list[list[Any]]) -> str:
+    """Columns of words to the left, columns of numbers to the right."""
+    words = [any(_wordy(row[i]) for row in rows) for i in range(len(header))]
+    sides = [" class=text" if wordy else "" for wordy in words]
+
+    def line(tag: str, cells: list[Any]) -> str:
+        shown = zip(sides, cells, strict=True)
+        return f"<tr>{''.join(f'<{tag}{side}>{escape(str(c))}</{tag}>' for side, c in shown)}</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    return (
+        f"<div class=wide><table><thead>{line('th', header)}</thead>"
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _wordy(cell: Any) -> bool:
+    return any(letter.isalpha() for letter in str(cell))
+
+
+def _settings(runs: list[Run]) -> str:
+    config = yaml.safe_dump(runs[0].config, sort_keys=False, allow_unicode=True)
+    parts = [
+        "<details><summary>Settings</summary>",
+        f"<p class=note>config.yaml of {escape(runs[0].path.name)}; the others have their own.</p>",
+        f"<pre>{escape(config)}</pre></details>",
+    ]
+    for run in runs:
+        manifest = json.dumps(run.manifest, indent=2, ensure_ascii=False)
+        parts.append(
+            f"<details><summary>Manifest of {escape(run.path.name)}</summary>"
+            f"<pre>{escape(manifest)}</pre></details>"
+        )
+    return "".join(parts)
+
+
+def _meanings() -> str:
+    rows = [[name, meaning] for name, meaning in METRICS.items()]
+    table = _table(["column of metrics.csv", "meaning"], rows)
+    return f"<details><summary>What the metrics mean</summary>{table}</details>"
+
+
+def _page(title: str, body: list[str]) -> str:
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )

@@ -1,0 +1,193 @@
+"""Single expressions: LaTeX to sympy with math-verify's parser, and equality of two of them.
+
+Runs in the worker processes only: sympy may take for ever on a hostile expression.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from itertools import count
+
+import sympy
+from latex2sympy2_extended import latex2sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+from math_verify import LatexExtractionConfig, parse, verify
+
+_DIGITS = 30
+_TOLERANCE = sympy.Float("1e-20", _DIGITS)
+# Where expressions with letters are compared: below and above one, and negative for |x| and roots.
+_POINTS = tuple(
+    tuple(sympy.Rational(p, q) for p, q in row)
+    for row in (
+        ((37, 101), (211, 103), (53, 107), (307, 109), (71, 113)),
+        ((293, 101), (67, 103), (401, 107), (31, 109), (523, 113)),
+        ((-59, 101), (131, 103), (-229, 107), (83, 109), (-17, 113)),
+        ((-317, 101), (-41, 103), (173, 107), (-97, 109), (239, 113)),
+    )
+)
+_CASE_KEPT = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
+_EXTRACTION = (LatexExtractionConfig(boxed_match_priority=0),)
+
+_SIMPLE_NUMBER = re.compile(r"(?P<sign>[+-]?)\s*(?P<whole>\d{0,40})(?:\.(?P<part>\d{0,40}))?")
+_SIMPLE_FRACTION = re.compile(
+    r"(?P<sign>[+-]?)\s*(?:\\frac\{\s*(?P<top>[+-]?\s*\d{1,40})\s*\}\{\s*(?P<bottom>\d{1,40})\s*\}"
+    r"|(?P<top2>\d{1,40})\s*/\s*(?P<bottom2>\d{1,40}))"
+)
+_MIXED = re.compile(r"(?<![\d.^_)}A-Za-z])(\d+)\s*\\frac\{(\d+)\}\{(\d+)\}")
+_MIXED_SLASH = re.compile(r"^(-?)\s*(\d+) (\d+)\s*/\s*(\d+)$")
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar)\s*\{?(\d+)\}?")
+_DECIMAL = re.compile(r"(\d*)\.(\d+)")
+# latex2sympy reads `2(3)` and `2 \frac{3}{4}` as mixed numbers; an explicit dot avoids that.
+_PRODUCT = re.compile(r"(?<![_^\d.])(\d+)\s*(?=\(|\\frac)|\)\s*(?=\()")
+
+
+def simple_fraction(text: str) -> Fraction | None:
+    r"""Exact value of ``-12``, ``3.50``, ``\frac{7}{2}`` or ``7/2``; None for anything else."""
+    text = text.strip()
+    match = _SIMPLE_NUMBER.fullmatch(text)
+    if match and (match["whole"] or match["part"]):
+        part = match["part"] or ""
+        value = Fraction(int((match["whole"] + part) or "0"), 10 ** len(part))
+    else:
+        match = _SIMPLE_FRACTION.fullmatch(text)
+        if match is None:
+            return None
+        bottom = int(match["bottom"] or match["bottom2"])
+        if bottom == 0:
+            return None
+        value = Fraction(int((match["top"] or match["top2"]).replace(" ", "")), bottom)
+    return -value if match["sign"] == "-" else value
+
+
+def _mixed_number(match: re.Match[str]) -> str:
+    whole, top, bottom = match.groups()
+    proper = int(top[:40]) < int(bottom[:40]) and len(top) <= len(bottom)
+    return f"({whole}+\\frac{{{top}}}{{{bottom}}})" if proper else match[0]
+
+
+def _repeating_decimal(match: re.Match[str]) -> str:
+    whole, fixed, cycle = match.groups()
+    tail = f"\\frac{{{cycle}}}{{{'9' * len(cycle)}{'0' * len(fixed)}}}"
+    head = f"\\frac{{{whole or '0'}{fixed}}}{{1{'0' * len(fixed)}}}"
+    return f"({head}+{tail})"
+
+
+def _exact(latex: str) -> str:
+    """Write mixed numbers as sums and decimals as fractions, so that nothing is rounded."""
+    latex = _MIXED_SLASH.sub(r"\1(\2+\\frac{\3}{\4})", latex)
+    latex = _MIXED.sub(_mixed_number, latex)
+    latex = _REPEATING.sub(_repeating_decimal, latex)
+    latex = _DECIMAL.sub(lambda m: f"(\\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}})", latex)
+    latex = re.sub(r"(\d|\})\s*\\degree", r"\1 \\cdot \\frac{\\pi}{180}", latex)
+    return _PRODUCT.sub(lambda m: f"{m[0].rstrip()} \\cdot ", latex)
+
+
+@lru_cache(maxsize=4096)
+def to_sympy(latex: str) -> sympy.Basic | None:
+    """Parse one expression; None where neither reading of math-verify's parser takes it.
+
+    Letters keep their case; ``i`` is the imaginary unit.
+    """
+    exact = _exact(latex)
+    try:
+        expression = latex2sympy(
+            exact, is_real=None, normalization_config=None, conversion_config=_CASE_KEPT
+        )
+    except Exception:  # the parser raises bare Exception on a syntax error
+        found = parse(
+            f"\\boxed{{{exact}}}",
+            extraction_config=_EXTRACTION,
+            fallback_mode="no_fallback",
+            parsing_timeout=None,
+        )
+        expression = found[0] if found else None
+    if isinstance(expression, sympy.MatrixExpr):
+        expression = expression.doit()
+    if not isinstance(expression, (sympy.Basic, sympy.MatrixBase)):
+        return None
+    if isinstance(expression, (sympy.Expr, sympy.MatrixBase)):
+        letters = {s for s in expression.free_symbols if s.name == "i"}
+        expression = expression.xreplace(dict.fromkeys(letters, sympy.I))
+    return expression
+
+
+def _value(expression: sympy.Basic, point: dict[sympy.Symbol, sympy.Rational]) -> sympy.Expr | None:
+    """Number with 30 digits at `point`, or None where there is none (a pole, an unknown f(x))."""
+    try:
+        value = sympy.N(expression.subs(point), _DIGITS)
+    except (TypeError, ValueError, ArithmeticError, AttributeError, NotImplementedError):
+        return None
+    if not value.is_number or value.has(sympy.nan, sympy.zoo):
+        return None
+    return value if value.is_infinite or value.is_finite else None
+
+
+def close(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Whether two numbers agree to 20 digits."""
+    if a.is_infinite or b.is_infinite:
+        return bool(a == b)
+    return bool(abs(a - b) <= _TOLERANCE * max(abs(a), abs(b)))
+
+
+def values(*expressions: sympy.Basic) -> list[tuple[sympy.Expr, ...]]:
+    """Values of the expressions at common points, the points without a value left out."""
+    symbols = sorted(set().union(*(e.free_symbols for e in expressions)), key=str)
+    points = _POINTS if symbols else _POINTS[:1]
+    found = []
+    for row in points:
+        # beyond five letters, coordinates move by whole numbers so that none repeats
+        point = {s: row[k % 5] + 2 * (k // 5) for k, s in zip(count(), symbols, strict=False)}
+        numbers = [_value(e, point) for e in expressions]
+        if all(n is not None for n in numbers):
+            found.append(tuple(numbers))
+    return found
+
+
+def same_expression(a: sympy.Basic, b: sympy.Basic) -> bool:
+    """Whether two parsed expressions are equal in value for all values of their letters.
+
+    Rational numbers are compared exactly. Anything else is evaluated with 30 digits at fixed
+    rational points: a difference at any of them decides against, agreement at all of them for.
+    Where that says nothing, math-verify's `verify` decides.
+    """
+    if isinstance(a, sympy.MatrixBase) or isinstance(b, sympy.MatrixBase):
+        return _same_matrix(a, b)
+    if not (a.free_symbols or b.free_symbols):
+        exact_a, exact_b = a.doit(), b.doit()
+        if exact_a.is_Rational and exact_b.is_Rational:
+            return bool(exact_a == exact_b)
+    pairs = values(a, b) if isinstance(a, sympy.Expr) and isinstance(b, sympy.Expr) else []
+    if pairs and all(close(x, y) for x, y in pairs):
+        return len(pairs) >= 2 or not (a.free_symbols | b.free_symbols)
+    if pairs and any(max(abs(x), abs(y)) > sympy.Float("1e-15") for x, y in pairs):
+        return False
+    if pairs:  # cancellation to almost nothing on both sides: only algebra can tell
+        return bool(sympy.simplify(a - b) == 0)
+    return bool(verify(a, b, float_rounding=12, timeout_seconds=None))
+
+
+def _same_matrix(a: sympy.Basic, b: sympy.Basic) -> bool:
+    if not (isinstance(a, sympy.MatrixBase) and isinstance(b, sympy.MatrixBase)):
+        return False
+    return a.shape == b.shape and all(same_expression(x, y) for x, y in zip(a, b, strict=True))
+
+
+def proportional(a: sympy.Basic, b: sympy.Basic) -> sympy.Expr | None:
+    """The constant c with a = c·b at all common points, or None. Tells when equations agree."""
+    pairs = values(a, b)
+    pairs = [(x, y) for x, y in pairs if x != 0 or y != 0]
+    if len(pairs) < 2 or any(x == 0 or y == 0 for x, y in pairs):
+        return None
+    ratios = [x / y for x, y in pairs]
+    return ratios[0] if all(close(ratios[0], r) for r in ratios[1:]) else None
+
+
+def real_value(latex: str) -> sympy.Expr | None:
+    """Value of an end of an interval: a real number or plus or minus infinity, else None."""
+    expression = to_sympy(latex)
+    if not isinstance(expression, sympy.Expr) or expression.free_symbols:
+        return None
+    value = _value(expression, {})
+    return value if value is not None and value.is_extended_real else None

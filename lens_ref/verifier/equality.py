@@ -1,0 +1,295 @@
+"""Whether two answers of any kind say the same thing.
+
+The gold comes first: it may be more explicit than the answer has to be (``x = 5`` for 5, ``12 cm``
+for 12), and the answer may be more explicit than the gold; what both state must agree.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from . import algebra, words
+from .kinds import (
+    Answer,
+    Atom,
+    Based,
+    Chain,
+    Clock,
+    Equation,
+    Inequality,
+    Items,
+    Matrix,
+    Quantity,
+    Ratio,
+    Reals,
+    Region,
+    Text,
+    Tup,
+    latex_of,
+)
+from .line import line_cells
+
+_SET_KINDS = (Region, Reals, Inequality)
+
+
+def same(gold: Answer, answer: Answer, shortcuts: bool = True) -> bool:
+    """Compare two answers; `shortcuts=False` sends equal strings and plain numbers to sympy too."""
+    return _Comparison(shortcuts).same(gold, answer)
+
+
+class _Comparison:
+    def __init__(self, shortcuts: bool) -> None:
+        self.shortcuts = shortcuts
+
+    def same(self, gold: Answer, answer: Answer) -> bool:
+        gold, answer = _single(gold), _single(answer)
+        if isinstance(gold, Equation) or isinstance(answer, Equation):
+            return self._equations(gold, answer)
+        if isinstance(gold, Quantity) or isinstance(answer, Quantity):
+            if isinstance(gold, Clock | Based) or isinstance(answer, Clock | Based):
+                return False
+            return self._quantities(gold, answer)
+        if isinstance(gold, _SET_KINDS) or isinstance(answer, _SET_KINDS):
+            return self._regions(gold, answer)
+        if isinstance(gold, Based) or isinstance(answer, Based):
+            return self._based(gold, answer)
+        if isinstance(gold, Clock) or isinstance(answer, Clock):
+            return _clocks(gold, answer)
+        if isinstance(gold, Text) or isinstance(answer, Text):
+            return self._texts(gold, answer)
+        if isinstance(gold, Ratio) or isinstance(answer, Ratio):
+            return self._ratios(gold, answer)
+        if isinstance(gold, Items) and isinstance(answer, Items):
+            return self._items(gold, answer)
+        if isinstance(gold, Tup) and isinstance(answer, Tup):
+            ends = (gold.opening, gold.closing) == (answer.opening, answer.closing)
+            return ends and self._each(gold.parts, answer.parts)
+        if isinstance(gold, Tup) and isinstance(answer, Items):
+            return self._tuple_from_list(gold, answer)
+        if isinstance(gold, Items) and isinstance(answer, Tup):
+            return _distinct_labels(gold) and self._tuple_from_list(answer, gold)
+        if isinstance(gold, Chain) and isinstance(answer, Chain):
+            return self._chains(gold, answer)
+        if isinstance(gold, Matrix) or isinstance(answer, Matrix):
+            return self._matrices(gold, answer)
+        if isinstance(gold, Atom) and isinstance(answer, Atom):
+            return self._atoms(gold.latex, answer.latex)
+        return False
+
+    def _each(self, gold: tuple[Answer, ...], answer: tuple[Answer, ...]) -> bool:
+        return len(gold) == len(answer) and all(map(self.same, gold, answer))
+
+    def _atoms(self, gold: str, answer: str) -> bool:
+        if self.shortcuts:
+            if gold.replace(" ", "") == answer.replace(" ", ""):
+                return True
+            exact = algebra.simple_fraction(gold), algebra.simple_fraction(answer)
+            if None not in exact:
+                return exact[0] == exact[1]
+        a, b = algebra.to_sympy(gold), algebra.to_sympy(answer)
+        return a is not None and b is not None and algebra.same_expression(a, b)
+
+    def _items(self, gold: Items, answer: Items) -> bool:
+        if len(gold.parts) != len(answer.parts):
+            return False
+        if _distinct_labels(gold) != _distinct_labels(answer):  # "AB = 9, CD = 4" against "9, 4"
+            return self._each(gold.parts, answer.parts)
+        rest = list(answer.parts)
+        for part in gold.parts:
+            found = next((k for k, other in enumerate(rest) if self.same(part, other)), None)
+            if found is None:
+                return False
+            del rest[found]
+        return True
+
+    def _tuple_from_list(self, point: Tup, values: Items) -> bool:
+        """``x = 4, y = -7`` or ``4, -7`` for the point ``(4, -7)``, never for an interval."""
+        infinite = any(isinstance(p, Atom) and "infty" in p.latex for p in point.parts)
+        is_point = (point.opening, point.closing) == ("(", ")") and not infinite
+        return is_point and not values.braces and self._each(point.parts, values.parts)
+
+    def _equations(self, gold: Answer, answer: Answer) -> bool:
+        if not isinstance(answer, Equation):
+            return self._stated_value(gold, answer)
+        if not isinstance(gold, Equation):
+            return self._stated_value(answer, gold)
+        gold, answer = _label_first(gold), _label_first(answer)
+        if self._each(gold.sides, answer.sides):
+            return True
+        last, other_last = gold.sides[-1], answer.sides[-1]
+        if _same_label(gold.label, answer.label) and self.same(last, other_last):
+            return True
+        # the answer to "x = 5" must be solved for x too; other equations may be rearranged
+        solved = gold.label and isinstance(last, Atom) and _is_number(last.latex)
+        return not solved and self._rearranged(gold, answer)
+
+    def _rearranged(self, gold: Equation, answer: Equation) -> bool:
+        differences = []
+        for equation in (gold, answer):
+            plain = all(isinstance(side, Atom | Text) for side in equation.sides)
+            if len(equation.sides) != 2 or not plain:
+                return False
+            sides = [algebra.to_sympy(latex_of(side)) for side in equation.sides]
+            if any(side is None or not hasattr(side, "is_commutative") for side in sides):
+                return False
+            differences.append(sides[0] - sides[1])
+        return algebra.proportional(*differences) is not None
+
+    def _stated_value(self, equation: Equation, other: Answer) -> bool:
+        """``x = 5`` against 5, or a true chain such as ``0.56 = 56%`` against either side."""
+        equation = _label_first(equation)
+        if equation.label:
+            return self.same(equation.sides[-1], other)
+        return all(
+            isinstance(side, Atom | Quantity)
+            and _is_number(latex_of(side))
+            and self.same(side, other)
+            for side in equation.sides
+        )
+
+    def _quantities(self, gold: Answer, answer: Answer) -> bool:
+        if isinstance(gold, Quantity) and isinstance(answer, Quantity):
+            return gold.unit == answer.unit and self.same(gold.value, answer.value)
+        quantity, other = (gold, answer) if isinstance(gold, Quantity) else (answer, gold)
+        if self.same(quantity.value, other):
+            return True
+        if quantity.unit[0] != "%" or not isinstance(quantity.value, Atom):
+            return False
+        return self.same(Atom(f"\\frac{{{quantity.value.latex}}}{{100}}"), other)
+
+    def _texts(self, gold: Answer, answer: Answer) -> bool:
+        if isinstance(gold, Text) and isinstance(answer, Text):
+            letters = words.choice_letter(gold.raw), words.choice_letter(answer.raw)
+            if gold.bare and answer.bare and max(len(gold.raw), len(answer.raw)) <= 3:
+                return self._atoms(gold.raw, answer.raw)  # xy and yx
+            if None not in letters:
+                return letters[0] == letters[1]
+            return words.plain_words(gold.raw) == words.plain_words(answer.raw)
+        text, other = (gold, answer) if isinstance(gold, Text) else (answer, gold)
+        if isinstance(other, Atom) and (text.bare or len(text.raw) == 1):
+            a, b = (gold, answer) if text is gold else (answer, gold)
+            return self._atoms(latex_of(a), latex_of(b))
+        return False
+
+    def _ratios(self, gold: Answer, answer: Answer) -> bool:
+        if isinstance(gold, Ratio) and isinstance(answer, Ratio):
+            if len(gold.parts) != len(answer.parts):
+                return False
+            if self._each(gold.parts, answer.parts):
+                return True
+            if words.clock_time(gold.text):  # 2:15 and 4:30 are different times
+                return False
+            shares = [_share(r) for r in (gold, answer)]
+            return None not in shares and shares[0] == shares[1]
+        ratio, other = (gold, answer) if isinstance(gold, Ratio) else (answer, gold)
+        if len(ratio.parts) != 2 or not all(isinstance(p, Atom) for p in ratio.parts):
+            return False
+        top, bottom = (latex_of(part) for part in ratio.parts)
+        quotient = Atom(f"\\frac{{{top}}}{{{bottom}}}")
+        return isinstance(other, Atom) and self.same(quotient, other)
+
+    def _based(self, gold: Answer, answer: Answer) -> bool:
+        """Without a base, digits are taken to be in the base that the other side names."""
+        if isinstance(gold, Based) and isinstance(answer, Based):
+            return gold == answer
+        based, other = (gold, answer) if isinstance(gold, Based) else (answer, gold)
+        if based.base == 10:
+            return self.same(Atom(based.digits), other)
+        digits = latex_of(other) if isinstance(other, Atom | Text) else ""
+        return digits.replace(" ", "").upper().lstrip("0") == based.digits.lstrip("0")
+
+    def _chains(self, gold: Chain, answer: Chain) -> bool:
+        flip = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+        if gold.relations == answer.relations and self._each(gold.sides, answer.sides):
+            return True
+        mirrored = tuple(flip.get(r, r) for r in answer.relations[::-1])
+        return gold.relations == mirrored and self._each(gold.sides, answer.sides[::-1])
+
+    def _matrices(self, gold: Answer, answer: Answer) -> bool:
+        if isinstance(gold, Matrix) and isinstance(answer, Matrix):
+            shapes = [(len(m.rows), len(m.rows[0])) for m in (gold, answer)]
+            return shapes[0] == shapes[1] and all(map(self._each, gold.rows, answer.rows))
+        matrix, other = (gold, answer) if isinstance(gold, Matrix) else (answer, gold)
+        if isinstance(other, Tup) and (other.opening, other.closing) == ("(", ")"):
+            column = tuple(row[0] for row in matrix.rows)
+            return len(matrix.rows[0]) == 1 and self._each(column, other.parts)
+        parsed = algebra.to_sympy(other.latex) if isinstance(other, Atom) else None
+        if not hasattr(parsed, "tolist"):
+            return False
+        entries = [[algebra.to_sympy(latex_of(e)) for e in row] for row in matrix.rows]
+        theirs = parsed.tolist()
+        return [len(r) for r in entries] == [len(r) for r in theirs] and all(
+            a is not None and algebra.same_expression(a, b)
+            for row, their_row in zip(entries, theirs, strict=True)
+            for a, b in zip(row, their_row, strict=True)
+        )
+
+    def _regions(self, gold: Answer, answer: Answer) -> bool:
+        both = isinstance(gold, Inequality) and isinstance(answer, Inequality)
+        if both and gold.label != answer.label:
+            return False
+        gold, answer = (a.region if isinstance(a, Inequality) else a for a in (gold, answer))
+        cells = line_cells(gold, answer)
+        if cells is not None:
+            return cells[0] == cells[1]
+        if isinstance(gold, Region) and isinstance(answer, Region):  # ends with letters
+            same_operation = gold.operation == answer.operation
+            if gold.operation == "minus":
+                return same_operation and self._each(gold.parts, answer.parts)
+            return same_operation and self._items(Items(gold.parts), Items(answer.parts))
+        if isinstance(gold, _SET_KINDS) or isinstance(answer, _SET_KINDS):
+            return False
+        return self.same(gold, answer)
+
+
+def _single(answer: Answer) -> Answer:
+    """A list or set of one is that one."""
+    return answer.parts[0] if isinstance(answer, Items) and len(answer.parts) == 1 else answer
+
+
+def _is_number(latex: str) -> bool:
+    parsed = algebra.to_sympy(latex)
+    return parsed is not None and not parsed.free_symbols
+
+
+def _label_first(equation: Equation) -> Equation:
+    """``4 = b`` is ``b = 4``."""
+    last = equation.sides[-1]
+    if equation.label is None and len(equation.sides) == 2 and isinstance(last, Text | Atom):
+        name = latex_of(last)
+        if len(name) == 1 and name.isalpha():
+            return Equation(equation.sides[::-1], name)
+    return equation
+
+
+def _same_label(gold: str | None, answer: str | None) -> bool:
+    """Equal names; one in words, such as "Area", may stand for any."""
+    if gold is None or answer is None:
+        return False
+    return "\\text" in gold + answer or gold.replace(" ", "") == answer.replace(" ", "")
+
+
+def _distinct_labels(items: Items) -> bool:
+    labels = [part.label for part in items.parts if isinstance(part, Equation) and part.label]
+    return len(labels) == len(items.parts) == len(set(labels)) and len(labels) > 1
+
+
+def _share(ratio: Ratio) -> tuple[Fraction, ...] | None:
+    """The ratio scaled to a first part of 1; None if not of plain numbers or a zero comes first."""
+    numbers = [algebra.simple_fraction(latex_of(p)) for p in ratio.parts]
+    if None in numbers or not numbers[0]:
+        return None
+    return tuple(n / numbers[0] for n in numbers)
+
+
+def _clocks(gold: Answer, answer: Answer) -> bool:
+    """A missing a.m./p.m. mark is forgiven, a different one is not; 9 a.m. may be given as 9."""
+    if isinstance(gold, Clock) and isinstance(answer, Clock):
+        return gold.seconds == answer.seconds
+    clock, other = (gold, answer) if isinstance(gold, Clock) else (answer, gold)
+    if isinstance(other, Ratio):
+        time = words.clock_time(other.text)
+        late = time is not None and time[0] >= 13 * 3600  # 16:30 leaves no doubt
+        return time is not None and (clock.seconds - time[0]) % (86400 if late else 43200) == 0
+    hour = algebra.simple_fraction(latex_of(other)) if isinstance(other, Atom) else None
+    return hour is not None and 0 < hour <= 12 and (clock.seconds - 3600 * hour) % 43200 == 0

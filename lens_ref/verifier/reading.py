@@ -1,0 +1,340 @@
+r"""Read an answer into the kind of thing it is: an interval, a list, a time, a choice, a number...
+
+``read(r"x \in [-2,7)")`` gives ``Tup("[", ")", (Atom("-2"), Atom("7")))``. Kinds are decided by the
+form alone, outermost structure first; what has no structure is an `Atom`, left to algebra.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from . import words
+from .kinds import (
+    Answer,
+    Atom,
+    Based,
+    Chain,
+    Clock,
+    Equation,
+    Inequality,
+    Items,
+    Matrix,
+    Quantity,
+    Ratio,
+    Reals,
+    Region,
+    Text,
+    Tup,
+)
+from .spelling import AND, OR, is_wrapped, merge_thousands, respell, split_top
+
+_COMMA = re.compile(r"\s*(?:,|;|\\AND(?![A-Za-z])|\\OR(?![A-Za-z]))\s*")
+_RELATION = re.compile(r"\\(?:le|ge|ne|approx|equiv)(?![A-Za-z])|[<>=]")
+_MEMBER = re.compile(r"\\in(?![A-Za-z])")
+_UNION = re.compile(r"\\cup(?![A-Za-z])")
+_INTERSECTION = re.compile(r"\\cap(?![A-Za-z])")
+_MINUS = re.compile(r"\\setminus(?![A-Za-z])")
+_SUCH_THAT = re.compile(r"\\(?:mid|vert)(?![A-Za-z])|[|:]")
+_COLON = re.compile(r":|\\text\{\s*to\s*\}")
+_PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
+_REALS = re.compile(
+    r"\\(?:mathbb|mathbf|Bbb)\s*\{?R\}?|\\Re(?:als?)?|\\R|\(\s*-\\infty\s*,\s*\\infty\s*\)"
+)
+_EMPTY = re.compile(r"\\emptyset|\\\{\s*\\\}")
+_MATRIX = re.compile(r"\\begin\{([pbB]?matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1\}")
+_BASED = re.compile(r"(-?)\s*\(?\s*(\\text\{)?\s*([0-9A-Za-z.]+)\s*\}?\s*\)?\s*_\s*\{?(.+?)\}?")
+_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_BARE_WORDS = re.compile(r"[A-Za-z][A-Za-z .,'\-()]*|[A-Za-z]{3,} [A-Za-z0-9 .,'\-]*")
+_LEAD_IN = re.compile(r"\\text\{[^{}]*(?:\bis|\bare|:|=)\s*\}\s*(?P<rest>.*\w.*)")
+_WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}")
+_UNIT_TAIL = re.compile(
+    r"(?P<value>.*[\d\w})\]])\s*(?:\\text\{(?P<words>[^{}]*)\}|(?P<bare>(?<=[\d\s}])[A-Za-z./ ]+))"
+    r"\s*(?:\^\s*\{?(?P<power>\d)\}?)?"
+)
+_SIGN_TAIL = re.compile(r"(?P<value>.*?\S)\s*(?P<sign>\\%|%|\\degree)(?:\s*\\text\{\s*[CF]\s*\})?")
+_TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+_DOLLARS = re.compile(r"(?P<sign>-?)\s*(?:\\\$|\\text\{\s*\$\s*\})\s*(?P<value>.+)")
+_ORDINAL = re.compile(r"(\d+)\s*(?:\^\s*)?\{?\s*(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?\s*\}?")
+_LABEL = re.compile(
+    r"[A-Za-z]'*(?:_\{?\w+\}?)?"  # x, x_1, y'
+    r"|[A-Za-z](?:\^\{-1\})?\s*\([^()]*\)"  # f(x), P(A)
+    r"|(?:m\s*)?\\(?:angle|triangle|overline|vec|widehat)\s*\{?\s*[A-Z]{1,3}\s*\}?"
+    r"|\|?[A-Z]{2,3}\|?|\[[A-Z]{3,4}\]|\\[a-z]+(?:_\{?\w+\}?)?"
+    r"|(?:\\text\{[^{}]*\}|\s)+|[A-Za-z][a-z]{2,}[a-z ]*"
+)
+_CLOSING = {"(": ")", "[": "]"}
+
+
+def read(answer: str, thousands: bool = True) -> Answer | None:
+    """Read one answer as a model or a data set wrote it; None where nothing is left to read.
+
+    `thousands`: ``81,256`` is one number, not two.
+    """
+    text = respell(answer)
+    if thousands:
+        text = merge_thousands(text)
+    return _read(text) if text else None
+
+
+def _read(text: str) -> Answer | None:
+    text = text.strip()
+    while is_wrapped(text, "{", "}"):
+        text = text[1:-1].strip().rstrip(".,; ")
+    if not text:
+        return None
+    for reader in _READERS:
+        found = reader(text)
+        if found is not None:
+            return found
+    return Atom(text)
+
+
+def _parts(pieces: list[str]) -> tuple[Answer, ...]:
+    found = (_read(piece) for piece in pieces)
+    return tuple(part for part in found if part is not None)
+
+
+def _text(text: str) -> Answer | None:
+    r"""Words, in ``\text{}`` or bare: a name, a day, a choice, a list of letters, a time."""
+    wrapped = _TEXT.search(text) is not None
+    outside = re.sub(r"\\AND|\\OR|[\s,;.()]", "", _TEXT.sub("", text))
+    if wrapped and not outside:
+        inner = _TEXT.sub(r"\1", text).replace(AND.strip(), " and ").replace(OR.strip(), " or ")
+    elif _BARE_WORDS.fullmatch(text.replace(AND, "and ").replace(OR, "or ")):
+        inner = text.replace(AND, "and ").replace(OR, "or ")
+    else:
+        return None
+    inner = inner.strip(" .,;")
+    known = words.number_word(inner)
+    if known is not None:
+        return Atom(str(known))
+    plain = words.plain_words(inner)
+    if plain in ("all real numbers", "all reals", "real numbers"):
+        return Reals()
+    if plain in ("no solution", "no solutions", "no real solutions", "empty set"):
+        return Items(())
+    if words.choice_letter(inner):
+        return Text(inner, bare=not wrapped and len(inner) == 1)
+    pieces = [p.strip() for p in re.split(r",|;|\band\b|\bor\b|\s", inner) if p.strip()]
+    if len(pieces) > 1 and all(words.choice_letter(p) for p in pieces):
+        return Items(tuple(Text(p) for p in pieces))
+    if wrapped and re.match(r"[-+\d.$%\\(\[]", inner):
+        return _read(respell(inner.replace("$", r"\$"))) if inner != text else None
+    if not wrapped and not _WORD.search(inner):
+        return None
+    return Text(inner, bare=not wrapped)
+
+
+def _time(text: str) -> Answer | None:
+    parsed = words.clock_time(_TEXT.sub(r"\1", text))
+    return Clock(parsed[0]) if parsed and parsed[1] else None
+
+
+def _list(text: str) -> Answer | None:
+    pieces, separators = split_top(text, _COMMA)
+    if len(pieces) == 1:
+        return None
+    parts = _parts(pieces)
+    if len(parts) == 1:
+        return parts[0]
+    if parts and all(isinstance(part, Inequality) for part in parts):
+        holes = all(isinstance(p.region, Region) for p in parts)
+        joined = "intersection" if holes or set(separators) == {AND.strip()} else "union"
+        return Inequality(parts[0].label, Region(joined, tuple(p.region for p in parts)))
+    return Items(tuple(_flat(parts))) if parts else None
+
+
+def _flat(parts: tuple[Answer, ...]) -> Iterator[Answer]:
+    for part in parts:
+        if isinstance(part, Items) and part.parts:
+            yield from part.parts
+        else:
+            yield part
+
+
+def _lead_in(text: str) -> Answer | None:
+    r"""``\text{The answer is } 5``."""
+    match = _LEAD_IN.fullmatch(text)
+    return _read(match["rest"]) if match else None
+
+
+def _membership(text: str) -> Answer | None:
+    pieces, _ = split_top(text, _MEMBER)
+    return _read(pieces[-1]) if len(pieces) == 2 and pieces[1].strip() else None
+
+
+def _relation(text: str) -> Answer | None:
+    sides, relations = split_top(text, _RELATION)
+    if len(sides) == 1:
+        return None
+    sides = [side.strip() for side in sides]
+    if relations[0] == r"\approx" and len(sides) == 2:
+        named = not sides[0] or _LABEL.fullmatch(sides[0])
+        return _read(sides[1] if named else sides[0])
+    if set(relations) <= {"=", r"\approx"}:
+        label = sides[0] if _LABEL.fullmatch(sides[0]) else None
+        read_sides = _parts(sides)
+        return Equation(read_sides, label) if len(read_sides) == len(sides) else None
+    bound = _bounds(sides, relations)
+    if bound:
+        return bound
+    read_sides = _parts(sides)
+    return Chain(read_sides, tuple(relations)) if len(read_sides) == len(sides) else None
+
+
+def _is_constant(latex: str) -> bool:
+    rest = re.sub(r"\\(?:frac|sqrt|pi|infty|cdot|times|text)(?![A-Za-z])", "", latex)
+    return not re.search(r"[A-Za-z]", rest)
+
+
+def _bounds(sides: list[str], relations: list[str]) -> Inequality | None:
+    r"""``x > 3``, ``3 < x``, ``-2 \le x < 7``, ``x \ne 5``: constant bounds of one unknown."""
+    unknown = [k for k, side in enumerate(sides) if not _is_constant(side)]
+    if len(unknown) != 1 or not 2 <= len(sides) <= 3:
+        return None
+    k = unknown[0]
+    if relations == [r"\ne"]:
+        hole = _read(sides[1 - k])
+        return Inequality(_squeeze(sides[k]), Region("minus", (Reals(), Items((hole,)))))
+    if all(r in (">", r"\ge") for r in relations):
+        sides, k = sides[::-1], len(sides) - 1 - k
+        relations = [{">": "<", r"\ge": r"\le"}[r] for r in relations[::-1]]
+    if not all(r in ("<", r"\le") for r in relations) or (len(sides) == 3 and k != 1):
+        return None
+    low = _read(sides[k - 1]) if k else Atom(r"-\infty")
+    high = _read(sides[k + 1]) if k + 1 < len(sides) else Atom(r"\infty")
+    opening = "[" if k and relations[k - 1] == r"\le" else "("
+    closing = "]" if k + 1 < len(sides) and relations[k] == r"\le" else ")"
+    return Inequality(_squeeze(sides[k]), Tup(opening, closing, (low, high)))
+
+
+def _squeeze(text: str) -> str:
+    return text.replace(" ", "")
+
+
+def _plus_minus(text: str) -> Answer | None:
+    """``a ± b`` is two values; several ± choose independently unless a ∓ ties them together."""
+    signs = [m[1] for m in _PLUS_MINUS.finditer(text)]
+    if not signs or len(signs) > 4:
+        return None
+    if "mp" in signs:
+        choices = [["+" if s == "pm" else "-" for s in signs]]
+        choices.append(["-" if s == "pm" else "+" for s in signs])
+    else:
+        choices = [["+-"[n >> k & 1] for k in range(len(signs))] for n in range(2 ** len(signs))]
+    values = []
+    for choice in choices:
+        picked = iter(choice)
+        one = _PLUS_MINUS.sub(lambda _, p=picked: f" {next(p)} ", text).strip()
+        values.append(re.sub(r"(^|[({\[,])\s*\+\s*", r"\1", one))
+    return Items(tuple(_flat(_parts(values))))
+
+
+def _region(text: str) -> Answer | None:
+    if _REALS.fullmatch(text):
+        return Reals()
+    if _EMPTY.fullmatch(text):
+        return Items(())
+    for operation, sign in (("union", _UNION), ("intersection", _INTERSECTION), ("minus", _MINUS)):
+        pieces, _ = split_top(text, sign)
+        if len(pieces) > 1:
+            parts = _parts(pieces)
+            return Region(operation, parts) if len(parts) == len(pieces) else None
+    return None
+
+
+def _set(text: str) -> Answer | None:
+    if not is_wrapped(text, r"\{", r"\}"):
+        return None
+    inner = text[2:-2].strip()
+    pieces, _ = split_top(inner, _SUCH_THAT)
+    if len(pieces) == 2:
+        return _read(pieces[1])
+    # the elements of {1,234, 5} are separated by commas, so no thousands are merged here
+    elements, _ = split_top(inner, _COMMA)
+    return Items(tuple(_flat(_parts(elements))), braces=True)
+
+
+def _brackets(text: str) -> Answer | None:
+    if is_wrapped(text, r"\langle", r"\rangle"):
+        pieces, _ = split_top(text[7:-7], _COMMA)
+        return Tup("(", ")", _parts(pieces))
+    if len(text) < 2 or text[0] not in _CLOSING or text[-1] not in ")]":
+        return None
+    if not (is_wrapped(text, "(", text[-1]) or is_wrapped(text, "[", text[-1])):
+        return None
+    pieces, _ = split_top(text[1:-1], _COMMA)
+    if len(pieces) == 1:
+        return _read(pieces[0]) if text[-1] == _CLOSING[text[0]] else None
+    parts = _parts(pieces)
+    return Tup(text[0], text[-1], parts) if len(parts) == len(pieces) else None
+
+
+def _matrix(text: str) -> Answer | None:
+    match = _MATRIX.fullmatch(text)
+    if match is None:
+        return None
+    lines = [line for line in re.split(r"\\\\(?:\[[^\]]*\])?", match[2]) if line.strip()]
+    rows = tuple(_parts(split_top(line, re.compile("&"))[0]) for line in lines)
+    return Matrix(rows) if rows and len({len(row) for row in rows}) == 1 else None
+
+
+def _based(text: str) -> Answer | None:
+    match = _BASED.fullmatch(text)
+    if match is None or not (match[2] or match[3][0].isdigit()):
+        return None
+    name = re.sub(r"base|\s", "", _TEXT.sub(r"\1", match[4]).strip("{} "))
+    base = int(name) if name.isdecimal() and len(name) < 3 else words.number_word(name)
+    digits = match[3].upper()
+    if base is None or not 2 <= base <= 36 or digits.count(".") > 1:
+        return None
+    if any(int(d, 36) >= base for d in digits if d != "."):
+        return None
+    return Based(match[1] + (digits.lstrip("0") or "0"), base)
+
+
+def _ratio(text: str) -> Answer | None:
+    pieces, _ = split_top(text, _COLON)
+    if len(pieces) == 1:
+        return None
+    parts = _parts(pieces)
+    return Ratio(parts, text) if len(pieces) == len(parts) else None
+
+
+def _with_unit(text: str) -> Answer | None:
+    r"""A number with its unit, percent or degree sign, currency, or a remark in ``\text{}``."""
+    if money := _DOLLARS.fullmatch(text):
+        value = _read(money["sign"] + money["value"])
+        if isinstance(value, Quantity):  # "$5 dollars"
+            value = value.value
+        return None if value is None else Quantity(value, ("dollar", 1))
+    if ordinal := _ORDINAL.fullmatch(text):
+        return Atom(ordinal[1])
+    if (sign := _SIGN_TAIL.fullmatch(text)) and not _TRIGONOMETRY.search(text):
+        value = _read(sign["value"])
+        unit = "degree" if sign["sign"] == r"\degree" else "%"
+        return None if value is None else Quantity(value, (unit, 1))
+    if not (tail := _UNIT_TAIL.fullmatch(text)):
+        return None
+    name = (tail["words"] or tail["bare"] or "").strip(" .")
+    power = words.multiplier(name)
+    if power is not None:
+        return Atom(f"({tail['value']}) \\cdot 10^{{{power}}}")
+    unit = words.unit_of(name, int(tail["power"] or 1))
+    remark = re.fullmatch(r"[A-Za-z .\-]+", name) is not None
+    if tail["bare"]:  # letters without \text may be variables: "18 eggs" is a number and a word
+        remark = re.fullmatch(r"[A-Za-z]{3,}( [A-Za-z]+)*", name) is not None
+        remark = remark and re.fullmatch(r"-?[\d.,/ ]+", tail["value"]) is not None
+    if unit is None and not remark:
+        return None
+    if tail["bare"] and len(name) == 1:  # 5m is a product
+        return None
+    value = _read(tail["value"])
+    return value if value is None or unit is None else Quantity(value, unit)
+
+
+_READERS = (
+    _time, _text, _lead_in, _list, _membership, _relation, _plus_minus, _region, _set, _matrix,
+    _based, _ratio, _with_unit, _brackets,
+)  # fmt: skip

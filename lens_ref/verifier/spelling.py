@@ -1,0 +1,184 @@
+r"""One spelling for each thing LaTeX can say in several ways (``\dfrac12`` -> ``\frac{1}{2}``).
+
+``respell`` changes how an answer is written, never what it says: spacing, fonts, delimiters'
+sizes, Unicode signs, thousands separators and the words "and" / "or" come out uniform.
+"""
+
+from __future__ import annotations
+
+import re
+
+AND, OR = "\\AND ", "\\OR "
+
+_UNICODE = {
+    "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
+    "÷": r"\div ", "°": r"^\circ ", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ",
+    "≠": r"\ne ", "≈": r"\approx ", "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ",
+    "∈": r"\in ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "⟨": r"\langle ", "⟩": r"\rangle ",
+    "∖": r"\setminus ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
+    "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "√": r"\sqrt ", "²": "^2", "³": "^3", "θ": r"\theta ",
+    "α": r"\alpha ", "β": r"\beta ", "’": "'", "‘": "'", "“": '"', "”": '"', "，": ",",
+    "（": "(", "）": ")", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "",
+}  # fmt: skip
+_UNICODE_TABLE = str.maketrans(_UNICODE)
+
+_TEXT_MACROS = (
+    r"text|mbox|hbox|textbf|textit|textrm|textnormal|textsf|texttt|emph|mathrm|mathbf|mathit"
+    r"|mathsf|boldsymbol|bm|operatorname\*?"
+)
+_FUNCTIONS = (
+    "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|gcd|lcm"
+    "|max|min|det"
+)
+
+_GREEK = "(?:alpha|beta|gamma|delta|theta|lambda|mu|pi|rho|sigma|phi|omega)(?![A-Za-z])"
+
+# (pattern, replacement) pairs, applied in this order.
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\(?:boxed|fbox)\s*(?=\{)", ""),
+        (r"\\(?:left|right|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?(?=\s*)", ""),
+        (r"\\(?:displaystyle|textstyle|limits|nolimits|rm|bf|it)(?![A-Za-z])", ""),
+        (r"\\[hv]?phantom\s*(?:\{[^{}]*\}|[^{}\s])|\\[hv]space\*?\s*\{[^{}]*\}", ""),
+        # thousands: 12,\!345  12{,}345  12\,345 ; other uses of these commas are list separators
+        (r"(?<=\d)\s*(?:,\s*\\!\s*|\{\s*,\s*\}|\\,|,\\,|\\ )(?=\d{3}(?!\d))", ""),
+        (r"\{\s*,\s*\}", ","),
+        (r"\\!", ""),
+        # a backslash that follows another one ends a matrix row and must stay
+        (r"(?<!\\)\\(?:[,;:> \n]|(?:quad|qquad|enspace|thinspace|space)(?![A-Za-z]))|~", " "),
+        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\^\s*\\(?:circ|degree)(?![A-Za-z])|\\degree(?![A-Za-z])", r"\\degree "),
+        (r"\^\s*\{\s*(?:\\circ|\\degree)\s*\}", r"\\degree "),
+        (r"\\(?:leqslant|leqq|leq)(?![A-Za-z])|<=", r"\\le "),
+        (r"\\(?:geqslant|geqq|geq)(?![A-Za-z])|>=", r"\\ge "),
+        (r"\\neq(?![A-Za-z])|\\not\s*=|!=", r"\\ne "),
+        (r"\\lt(?![A-Za-z])", "<"),
+        (r"\\gt(?![A-Za-z])", ">"),
+        (r"\\(?:simeq|doteq)(?![A-Za-z])", r"\\approx "),
+        (r"\\lbrace(?![A-Za-z])", r"\\{"),
+        (r"\\rbrace(?![A-Za-z])", r"\\}"),
+        (r"\\colon(?![A-Za-z])", ":"),
+        (r"\\(?:varnothing|O)(?![A-Za-z])", r"\\emptyset "),
+        (r"\\(?:smallsetminus|backslash)(?![A-Za-z])", r"\\setminus "),
+        (r"\\(?:mathbf|boldsymbol|bm)\s*\{\s*([A-Za-z0-9.]+)\s*\}", r"\1"),
+        (r"\\(?:mathrm|text)\s*\{\s*([ei])\s*\}", r"\1"),
+        (r"\\operatorname\*?\s*\{\s*(" + _FUNCTIONS + r")\s*\}", r"\\\1 "),
+        (r"\\(?:" + _TEXT_MACROS + r")\s*\{", r"\\text{"),
+        (r"\\text\{\s*,?\s*and\s*,?\s*\}|\\(?:land|wedge)(?![A-Za-z])", r"\\AND "),
+        (r"\\text\{\s*,?\s*or\s*,?\s*\}|\\(?:lor|vee)(?![A-Za-z])", r"\\OR "),
+        (r"\\text\{\s*\(?(?:in )?base[ -]?(\w+)\)?\s*\}", r"_{\1}"),
+        (r"\\text\{\s*\(?(?:in )?base\s*\}\s*\{?(\d+)\}?\)?", r"_{\1}"),
+        (r"\\text\{\s*,\s*\}", ","),
+        (r"\\text\{\s*\}", " "),
+        (r"(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
+        (r"\+\s*\\infty", r"\\infty"),
+        (r"(?<![A-Za-z\\{])(sqrt|pi|sin|cos|tan|log|ln)(?![A-Za-z])", r"\\\1"),
+        (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+        (r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}"),
+        (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
+        (r"\\frac\s*([0-9A-Za-z])\s*(?=\{)", r"\\frac{\1}"),
+        (r"\\frac\s*(\\(?:" + _GREEK + r"))\s*(?=[0-9A-Za-z{\\])", r"\\frac{\1}"),
+        (r"\\frac\s+\{", r"\\frac{"),
+        (r"(\\frac\{(?:[^{}]|\{[^{}]*\})*\})\s*([0-9A-Za-z]|\\(?:" + _GREEK + r"))", r"\1{\2}"),
+        (r"\}\s+\{", "}{"),
+        (r"\^\s*(-?\d{2,})", r"^{\1}"),  # x^10 is meant as x^{10}
+        (r"\^\s*\(([^()]*)\)", r"^{\1}"),
+    )
+)
+_BARE_CONNECTOR = re.compile(r"(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
+_TEXT_SEGMENT = re.compile(r"(\\text\{[^{}]*\})")
+_DOLLAR = re.compile(r"(?<!\\)\$")
+
+
+def respell(answer: str) -> str:
+    """Return `answer` in the uniform spelling that the readers of this package expect."""
+    text = _drop_math_delimiters(answer.translate(_UNICODE_TABLE).strip().strip("*"))
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    pieces = _TEXT_SEGMENT.split(text)
+    for k in range(0, len(pieces), 2):  # odd pieces are \text{...}: their words are left alone
+        pieces[k] = _BARE_CONNECTOR.sub(lambda m: AND if m[0] == "and" else OR, pieces[k])
+    text = re.sub(r"\s+", " ", "".join(pieces))
+    return text.strip(" ").rstrip(".,;: ")
+
+
+def _drop_math_delimiters(text: str) -> str:
+    r"""Remove ``$``, ``\(`` and ``\[`` that delimit formulas; a lone ``$`` is a currency sign."""
+    text = re.sub(r"(?<!\\)\\[()\[\]]", "", text)
+    dollars = len(_DOLLAR.findall(text))
+    return _DOLLAR.sub(lambda _: "" if dollars % 2 == 0 else r"\$", text)
+
+
+def split_top(text: str, separator: re.Pattern[str]) -> tuple[list[str], list[str]]:
+    r"""Split at matches of `separator` outside all brackets; returns (parts, separators).
+
+    Brackets are ``() [] {} \{ \}`` and ``\begin..\end``. An interval such as ``(0, 3]`` closes
+    with another kind of bracket than it opens with, so kinds are not matched, only counted.
+    """
+    parts, separators = [], []
+    depth, start, position = 0, 0, 0
+    while position < len(text):
+        if depth == 0 and (match := separator.match(text, position)) and match.end() > position:
+            parts.append(text[start:position])
+            separators.append(match.group().strip())
+            start = position = match.end()
+            continue
+        step = _BRACKET.match(text, position)
+        if step:
+            token = step.group()
+            if token in ("(", "[", "{", r"\{") or token.startswith((r"\begin", r"\langle")):
+                depth += 1
+            elif token in (")", "]", "}", r"\}") or token.startswith((r"\end", r"\rangle")):
+                depth = max(0, depth - 1)
+            position = step.end()
+        else:
+            position += 1
+    parts.append(text[start:])
+    return parts, separators
+
+
+_BRACKET = re.compile(r"\\(?:begin|end|langle|rangle)(?![A-Za-z])|\\[A-Za-z]+|\\.|[()\[\]{}]")
+
+
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+
+
+def merge_thousands(text: str) -> str:
+    """Drop thousands commas outside round, square and set brackets: in those, commas separate."""
+
+    def merged(piece: str) -> str:
+        return _THOUSANDS.sub(lambda m: m[0].replace(",", ""), piece)
+
+    pieces, depth, start = [], 0, 0
+    for step in re.finditer(r"\\[A-Za-z]+|\\.|[()\[\]]", text):
+        if step.group() in ("(", "[", r"\{"):
+            if depth == 0:
+                pieces.append(merged(text[start : step.start()]))
+                start = step.start()
+            depth += 1
+        elif step.group() in (")", "]", r"\}"):
+            depth = max(0, depth - 1)
+            if depth == 0:
+                pieces.append(text[start : step.end()])
+                start = step.end()
+    pieces.append(text[start:] if depth else merged(text[start:]))
+    return "".join(pieces)
+
+
+def is_wrapped(text: str, opening: str, closing: str) -> bool:
+    """Whether the first bracket of `text` is `opening` and closes only at the final `closing`."""
+    if not (text.startswith(opening) and text.endswith(closing)):
+        return False
+    if len(text) < len(opening) + len(closing):
+        return False
+    depth = 0
+    for step in _BRACKET.finditer(text):
+        token = step.group()
+        if token in ("(", "[", "{", r"\{", r"\langle"):
+            depth += 1
+        elif token in (")", "]", "}", r"\}", r"\rangle"):
+            depth -= 1
+            if depth == 0:
+                return step.end() == len(text)
+    return False
