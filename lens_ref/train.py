@@ -70,11 +70,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     args = build_parser().parse_args(arguments)
     try:
-        from lens_ref.rlvr import session
-        from lens_ref.rlvr.errors import Interrupted, UserError
+        return _run(args)
     except ModuleNotFoundError as error:
+        if args.debug:
+            raise
         print(TRAIN_EXTRA.format(error.name), file=sys.stderr)
         return 2
+
+
+def _run(args: argparse.Namespace) -> int:
+    from lens_ref.rlvr import session
+    from lens_ref.rlvr.errors import Interrupted, UserError
+
     try:
         return session.run(args.out, args.name, args.resume, args.dry_run, *_recipe(args))
     except UserError as error:

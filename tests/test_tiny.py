@@ -33,6 +33,15 @@ def python_value(problem: str) -> int:
     return eval(expression) % 36
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Operations this small only wait for one another on several threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
     return AutoTokenizer.from_pretrained(POLICY_DIR)

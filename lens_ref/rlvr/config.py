@@ -95,7 +95,7 @@ class RolloutConfig:
 class OptimizerConfig:
     """AdamW with linear warm-up, then constant."""
 
-    lr: Positive = 3e-4
+    lr: Positive = 7e-4
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     warmup_updates: Unsigned = 20

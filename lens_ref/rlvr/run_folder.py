@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,10 @@ class RunFolder:
         path = self.path / "config.yaml"
         if not path.is_file():
             raise UserError(f"{self.path} is not a run folder: it has no config.yaml")
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError):
+            data = None
         if not isinstance(data, dict):
             raise UserError(f"{path} is damaged")
         return from_dict(data)
@@ -197,6 +201,7 @@ def environment() -> dict[str, Any]:
     }
 
 
+@cache
 def _commit() -> str | None:
     root = Path(__file__).resolve().parent
 

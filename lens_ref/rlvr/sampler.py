@@ -13,6 +13,7 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 
 from lens_ref.rlvr.batch import Samples
 from lens_ref.rlvr.config import RolloutConfig
+from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.policy import Policy
 
 
@@ -48,6 +49,9 @@ class HFSampler:
 
         Returns:
             `[B, G]` samples on the CPU.
+
+        Raises:
+            UserError: the policy's probabilities are NaN.
         """
         rows = [prompt for prompt in prompts for _ in range(responses)]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # little padding
@@ -91,13 +95,20 @@ class HFSampler:
             eos_token_id=list(self.policy.stop_ids),
             pad_token_id=self.policy.pad_id,
         )
-        output = self.policy.model.generate(
-            input_ids=ids.to(self.policy.device),
-            attention_mask=attention.to(self.policy.device),
-            generation_config=every_field,
-            logits_processor=LogitsProcessorList([recorder]),
-            stopping_criteria=StoppingCriteriaList([_AskedToStop(self.check_stop)]),
-        )
+        try:
+            output = self.policy.model.generate(
+                input_ids=ids.to(self.policy.device),
+                attention_mask=attention.to(self.policy.device),
+                generation_config=every_field,
+                logits_processor=LogitsProcessorList([recorder]),
+                stopping_criteria=StoppingCriteriaList([_AskedToStop(self.check_stop)]),
+            )
+        except RuntimeError as error:
+            if "probability tensor" not in str(error):
+                raise
+            raise UserError(
+                "the policy's probabilities are not finite (is optimizer.lr too high?)"
+            ) from error
         return output[:, width:].cpu(), recorder.finish(output).cpu()
 
 

@@ -66,7 +66,7 @@ def run(
     parent = free_folder(Path(out), name, recipe)
     try:
         return train_all([RunFolder.create(parent, config.single(m)) for m in config.methods])
-    except UserError:
+    except (UserError, ModuleNotFoundError):
         if not list(parent.glob("*/manifest.json")):  # no run began: leave nothing behind
             shutil.rmtree(parent, ignore_errors=True)
         raise

@@ -163,7 +163,7 @@ def _question(row: dict[str, Any], where: str, fallback_id: str) -> Question:
         value = row.get(key)
         if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
             raise UserError(f"{where}: a row needs a non-empty {key!r}")
-    identity = str(row.get("id", fallback_id))
+    identity = " ".join(str(row.get("id", fallback_id)).split())  # one line in every log
     return Question(identity, str(row["problem"]), str(row["answer"]), _level(row, where))
 
 

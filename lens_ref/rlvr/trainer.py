@@ -67,7 +67,7 @@ class StopRequest:
 
 @dataclass(frozen=True)
 class Data:
-    """The questions of a run, with their prompts."""
+    """The questions of a run."""
 
     train: Questions
     test: Questions | None
@@ -100,6 +100,7 @@ class Trainer:
         """
         Args:
             config: with a single method.
+            data: its questions are made into prompts here.
             report: called after every update with the step and its metrics.
         """
         self.config, self.folder, self.policy, self.data = config, folder, policy, data
@@ -110,6 +111,8 @@ class Trainer:
         self.updater = Updater(
             policy, config.rollout, config.optimizer, loss_settings(config.loss, name), stop.check
         )
+        self.train_prompts = encode_prompts(policy, config, data.train)
+        self.test_prompts = encode_prompts(policy, config, data.test)
         self.step = 0
         self.saved: int | None = None  # the step of the newest checkpoint
         self.batch: Batch | None = None
@@ -166,9 +169,7 @@ class Trainer:
         items = self.data.train.items
         order = question_order(index, config.rollout.questions, len(items), config.seed)
         questions = tuple(items[i] for i in order)
-        prompts = tuple(
-            encode_prompt(self.policy.tokenizer, config.prompt, q.problem) for q in questions
-        )
+        prompts = tuple(self.train_prompts[i] for i in order)
         start = time.monotonic()
         seed = derive_seed(config.seed, "rollout", index)
         samples = self.sampler.sample(prompts, config.rollout.responses, seed)
@@ -234,13 +235,12 @@ class Trainer:
     def _evaluate(self) -> None:
         assert self.data.test is not None
         questions: Sequence[Any] = self.data.test.items
-        tokenizer, prompt = self.policy.tokenizer, self.config.prompt
         rows, counts = evaluation.evaluate(
             self.sampler,
-            tokenizer,
+            self.policy.tokenizer,
             self.verifier,
             questions,
-            [encode_prompt(tokenizer, prompt, q.problem) for q in questions],
+            self.test_prompts,
             self.config.eval.n,
             derive_seed(self.config.seed, "eval", self.step),
             self.step,
@@ -319,6 +319,26 @@ def _describe(questions: Questions) -> dict[str, Any]:
         "dropped_unparsable": len(questions.unparsable),
         "sha256": questions.sha256,
     }
+
+
+def encode_prompts(
+    policy: Policy, config: Config, questions: Questions | None
+) -> list[tuple[int, ...]]:
+    """Token ids of every question, before anything is trained.
+
+    Raises:
+        UserError: a prompt that can't be made, or that leaves too little room for an answer.
+    """
+    items = questions.items if questions is not None else ()
+    prompts = [encode_prompt(policy.tokenizer, config.prompt, q.problem) for q in items]
+    positions = getattr(policy.model.config, "max_position_embeddings", None)
+    longest, answer = max(map(len, prompts), default=0), config.rollout.max_new_tokens
+    if positions is not None and longest + answer > positions:
+        raise UserError(
+            f"a prompt of {longest} tokens and an answer of up to rollout.max_new_tokens = "
+            f"{answer} exceed the model's {positions} positions"
+        )
+    return prompts
 
 
 def check_disjoint(train: Questions, test: Questions) -> None:

@@ -6,12 +6,12 @@ A question of level L is a start number and L labelled steps, applied in order:
     response   (a) 9+5=14 (b) 14*7=26 (c) 26-11=15 \\boxed{15}
 
 A *fact* is one step: 36 accumulators x 5 operands x 3 operations = 540 of them. The operands are
-coprime to 36, so each step is one-to-one and one slip can never cancel itself: every further step
-can only lose accuracy, which is what makes pass@1 fall with the level.
+coprime to 36, so each step is one-to-one and a single slip is never undone by right steps after it;
+that makes pass@1 fall with the level.
 
 The corpus that the policy is pre-trained on teaches the facts unevenly (`fact_table`): 297 rightly,
-54 confidently wrongly, 189 not at all. Those three give correct, negative and mixed groups. Its
-chains never use a problem of the test split.
+54 confidently wrongly, 189 as one of twelve results at random. They are what correct, negative and
+mixed groups come from. Its chains never use a problem of the test split.
 """
 
 from __future__ import annotations
