@@ -1,0 +1,160 @@
+"""Draw the README's figure and fill in its numbers from results/: `python docs/build.py`.
+
+`--check` changes nothing and fails if README.md or docs/metrics.md would change.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import torch
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+from lens_ref import Rollouts, methods
+from lens_ref.rlvr.metrics import markdown
+from lens_ref.rlvr.report_data import display, label_order
+from lens_ref.rlvr.report_verdict import percent, points
+from lens_ref.rlvr.statistics import t_interval
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- numbers: begin -->", "<!-- numbers: end -->"
+CONFIDENCES = (0.9, 0.8, 0.5, 0.2)
+STYLES = {"grpo": ("0.45", "--", "o"), "lens": ("tab:blue", "-", "s")}
+OTHER = ("tab:orange", ":", "^")
+
+
+def curves() -> pd.DataFrame:
+    """pass@1 on all test questions: a row a method, seed and update."""
+    table = pd.read_csv(ROOT / "results/tiny/curves.csv")
+    return table[table["level"] == "all"]
+
+
+def one_group() -> dict[str, list[float]]:
+    """The advantages of GRPO and of LENS as printed on one all-wrong group of four."""
+    pi = torch.tensor([CONFIDENCES], dtype=torch.float64)
+    group = Rollouts(torch.zeros(1, 4), pi.log(), torch.ones(1, 4))
+    return {name: methods.get(name)(group).advantages[0].tolist() for name in ("grpo", "lens")}
+
+
+def figure(path: Path) -> None:
+    """Left: what LENS does with a group in which every answer is wrong. Right: what it changes."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    for i, (name, advantages) in enumerate(one_group().items()):
+        color, _, _ = STYLES[name]
+        places = [j + 0.36 * (i - 0.5) for j in range(4)]
+        hatch = "" if i else "//"
+        left.bar(places, advantages, 0.34, label=display(name), color=color, hatch=hatch)
+    left.axhline(0, color="black", linewidth=0.8)
+    left.set_xticks(range(4), [f"{c:g}" for c in CONFIDENCES])
+    left.set_xlabel("confidence π̄ of each of four wrong answers")
+    left.set_ylabel("advantage")
+    left.set_title("one group, every answer wrong")
+    left.legend()
+
+    table = curves()
+    for label in sorted(table["method"].unique(), key=label_order):
+        rows = table[table["method"] == label].groupby("step")["pass@1"]
+        mean, low, high = 100 * rows.mean(), 100 * rows.min(), 100 * rows.max()
+        color, line, marker = STYLES.get(label, OTHER)
+        right.plot(mean.index, mean, line, color=color, marker=marker, label=display(label))
+        right.fill_between(mean.index, low, high, color=color, alpha=0.15, linewidth=0)
+    right.set_xlabel("updates")
+    right.set_ylabel("pass@1 on test questions, %")
+    right.set_title(f"bundled policy: mean and range of {table['seed'].nunique()} seeds")
+    right.legend()
+    fig.savefig(path, dpi=130)
+    plt.close(fig)
+
+
+def numbers() -> str:
+    """The paragraph of the README that states what was measured."""
+    table = curves()
+    seeds = table["seed"].nunique()
+    last = table["step"].max()
+    at_end = table[table["step"] == last].pivot_table(
+        index="seed", columns="method", values="pass@1"
+    )
+    before = table[table["step"] == 0]["pass@1"].mean()
+    gain = t_interval(
+        (at_end["grpo"] - table[(table["step"] == 0) & (table["method"] == "grpo")]
+         .set_index("seed")["pass@1"]).to_numpy()
+    ).times(100)
+    lines = [
+        f"- **Tiny language model** ({seeds} seeds, {last} updates): GRPO takes pass@1 from "
+        f"{percent(before)} to {percent(at_end['grpo'].mean())} ({points(gain)})."
+    ]
+    for label in sorted(set(at_end) - {"grpo"}, key=label_order):
+        change = t_interval((at_end[label] - at_end["grpo"]).to_numpy()).times(100)
+        verdict = "no difference can be told" if change.covers_zero else (
+            "better" if change.mean > 0 else "worse"
+        )
+        lines.append(
+            f"  {display(label)} ends at {percent(at_end[label].mean())}, {points(change)} "
+            f"against GRPO: {verdict}."
+        )
+    updates = pd.read_csv(ROOT / "results/tiny/updates.csv")
+    signal = updates[updates["method"] == "lens"]["neg_to_mixed_rms"].median()
+    lines.append(
+        f"  LENS as printed gives negative groups 1/{1 / signal:,.0f} of the RMS advantage of "
+        "mixed ones (median over updates)."
+    )
+    toy = pd.read_csv(ROOT / "results/toy/summary.csv")
+    steps = toy[(toy["experiment"] == "six_options") & (toy["quantity"] == "steps_to_90")]
+    cell = steps[(steps["p_c"] == 1e-4) & (steps["group_size"] == 16)].set_index(
+        ["optimizer", "method"]
+    )
+    flow = pd.read_csv(ROOT / "results/toy/flow.csv").set_index(["objective", "p_c"])["time"]
+
+    def steps_of(optimizer: str, method: str) -> str:
+        row = cell.loc[(optimizer, method)]
+        return f"{row['mean']:,.0f} ± {row['ci95']:,.0f}"
+
+    lines.append(
+        "- **Six options, P(correct) = 10⁻⁴**, updates to 90 %, G = 16: with SGD GRPO "
+        f"{steps_of('sgd', 'grpo')}, LENS as printed {steps_of('sgd', 'lens_paper')}; with Adam "
+        f"{steps_of('adam', 'grpo')} and {steps_of('adam', 'lens_paper')}, without the de-meaning "
+        f"of negative groups {steps_of('adam', 'lens_no_demean')}. Exact flow: REINFORCE "
+        f"{flow['reinforce', 1e-4]:,.0f}, the likelihood objective with D = 1 "
+        f"{flow['mle_d1', 1e-4]:,.1f}, with the guard D ≥ 2 max π {flow['mle_guarded', 1e-4]:,.0f}: "
+        "the escape in constant time comes from the pole π = D, and the guard takes it away."
+    )
+    manifests = json.loads((ROOT / "results/tiny/manifests.json").read_text(encoding="utf-8"))
+    lines.append(
+        f"  ({len(manifests)} committed training runs, {len(steps)} toy cells of 24 seeds; "
+        "intervals are 95 %.)"
+    )
+    return "\n".join(lines)
+
+
+def readme(text: str) -> str:
+    """README.md with its numbers filled in."""
+    head, rest = text.split(BEGIN)
+    _, tail = rest.split(END)
+    return f"{head}{BEGIN}\n{numbers()}\n{END}{tail}"
+
+
+def main() -> int:
+    """Write, or check, everything that is made from results."""
+    path = ROOT / "README.md"
+    pages = {
+        path: readme(path.read_text(encoding="utf-8")),
+        ROOT / "docs/metrics.md": markdown(),
+    }
+    if "--check" in sys.argv:
+        stale = [p.name for p, text in pages.items() if p.read_text(encoding="utf-8") != text]
+        print(f"stale: {', '.join(stale)}; run python docs/build.py" if stale else "up to date")
+        return 1 if stale else 0
+    for page, text in pages.items():
+        page.write_text(text, encoding="utf-8")
+    figure(ROOT / "docs/overview.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

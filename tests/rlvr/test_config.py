@@ -1,0 +1,235 @@
+"""Configuration: defaults, files, overrides, and one line for everything that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lens_ref.resources import find
+from lens_ref.rlvr.config import (
+    Config,
+    LoraConfig,
+    from_dict,
+    load,
+    method_label,
+    parse_method,
+    to_dict,
+)
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.run_folder import RunFolder
+from lens_ref.train import _recipe, build_parser
+from tests.rlvr.helpers import small_config
+
+RECIPES = sorted(path.stem for path in find("configs").glob("*.yaml"))
+
+
+def refused(path: str | None = None, **overrides: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        load(path, {key.replace("__", "."): value for key, value in overrides.items()})
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def of_command(*arguments: str) -> Config:
+    _, file, overrides = _recipe(build_parser().parse_args(list(arguments)))
+    return load(file, overrides)
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def test_the_tiny_recipe_writes_out_the_defaults() -> None:
+    assert load("tiny") == load() == Config()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_loads(recipe: str) -> None:
+    assert isinstance(load(recipe), Config)
+
+
+def test_the_papers_shape_is_the_default() -> None:
+    """Four clipped updates a batch, per-sequence mean, clip 0.2, no dropout of tokens."""
+    for recipe in RECIPES:
+        config = load(recipe)
+        assert config.loss.updates_per_rollout == 4
+        assert (config.loss.clip_low, config.loss.clip_high) == (0.2, 0.2)
+        assert config.loss.aggregation == "sequence_mean"
+        assert config.rollout.temperature == 1.0
+        assert (config.rollout.questions, config.rollout.responses) == (128, 16)
+
+
+def test_a_file_names_what_differs(tmp_path: Path) -> None:
+    base, child = tmp_path / "base.yaml", tmp_path / "child.yaml"
+    base.write_text("steps: 8\noptimizer: {lr: 1.0e-4, grad_clip: 2.0}\nmodel: {lora: {r: 4}}\n")
+    child.write_text(f"extends: {base}\noptimizer: {{lr: 1.0e-5}}\nseed: 3\n")
+    config = load(str(child))
+    assert (config.steps, config.seed) == (8, 3)
+    assert (config.optimizer.lr, config.optimizer.grad_clip) == (1e-5, 2.0)
+    assert config.model.lora == LoraConfig(r=4)
+    assert config.rollout == Config().rollout
+
+
+def test_a_recipe_can_be_extended_by_its_name() -> None:
+    small, large = load("qwen2.5-3b-lora"), load("llama3.1-8b-lora")
+    assert large.model.path != small.model.path
+    assert large.model.lora == small.model.lora
+    assert large.rollout.max_new_tokens == small.rollout.max_new_tokens == 4096
+
+
+def test_settings_of_the_command_line() -> None:
+    pairs = ("optimizer.lr=1e-5", "rollout.questions=8", "model.lora.r=4", "data.test=null")
+    config = of_command("--set", *pairs, "rollout.stop_tokens=[a, b]", "model.dtype=bfloat16")
+    assert config.optimizer.lr == 1e-5
+    assert isinstance(config.optimizer.lr, float)
+    assert config.rollout.questions == 8
+    assert config.model.lora == LoraConfig(r=4)
+    assert config.data.test is None
+    assert config.rollout.stop_tokens == ("a", "b")
+    assert config.model.dtype == "bfloat16"
+
+
+def test_options_of_the_command_line() -> None:
+    config = of_command(
+        *("--method", "grpo", "lens:preset=likelihood", "--seed", "3", "--steps", "12"),
+        *("--model", "folder", "--data", "x.jsonl", "--device", "cpu", "--as-published"),
+    )
+    assert config.methods == ("grpo", "lens:preset=likelihood")
+    assert (config.seed, config.steps, config.device) == (3, 12, "cpu")
+    assert (config.model.path, config.data.train) == ("folder", "x.jsonl")
+    assert config.data.test is None  # another test set would be of another kind
+    assert config.data.train_questions is None
+    assert config.loss.as_published
+
+
+def test_an_option_that_is_a_file_field_wins_over_the_file() -> None:
+    assert of_command("--config", "tiny", "--steps", "3").steps == 3
+    lora = of_command("--lora")
+    assert lora == load("qwen2.5-3b-lora")
+    assert of_command("--lora", "--full").model.lora is None
+    assert of_command("--lora", "--config", "tiny").model.lora == LoraConfig()
+
+
+def test_round_trip_through_the_run_folder(tmp_path: Path) -> None:
+    config = small_config(
+        methods=["lens:preset=negative_std,alpha=0.5"],
+        model__lora={"r": 3},
+        rollout__stop_tokens=["<|im_end|>", "ü"],
+        optimizer__lr=1e-7,
+        data__test=None,
+    )
+    folder = RunFolder.create(tmp_path, config)
+    assert folder.path.name == "lens-negative_std-alpha0.5-seed0"
+    assert folder.config() == config
+    assert load(str(folder.path / "config.yaml")) == config
+    assert from_dict(yaml.safe_load(yaml.safe_dump(to_dict(config)))) == config
+
+
+def test_methods() -> None:
+    assert parse_method("grpo") == ("grpo", {})
+    text = "lens:preset=negative_std, alpha=0.5,mixed_scale=1/G"
+    assert parse_method(text)[1] == {"preset": "negative_std", "alpha": 0.5, "mixed_scale": "1/G"}
+    assert method_label("lens:mixed_scale=1/G") == "lens-mixed_scale1_G"
+    config = Config(methods=("grpo", "lens"))
+    assert [config.single(m).method for m in config.methods] == ["grpo", "lens"]
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("optimiser.lr", 1e-5, "unknown key 'optimiser': did you mean 'optimizer'?"),
+        ("optimizer.learning", 1e-5, "unknown key 'optimizer.learning'"),
+        ("rollout.temprature", 1, "'rollout.temprature': did you mean 'temperature'?"),
+        ("model.lora.rank", 4, "unknown key 'model.lora.rank'"),
+        ("step", 4, "unknown key 'step': did you mean 'steps'?"),
+        ("", 4, "unknown key ''"),
+        ("steps", 0, "steps"),
+        ("steps", "many", "steps"),
+        ("seed", -1, "seed"),
+        ("optimizer.lr", 0, "optimizer.lr"),
+        ("optimizer.lr", float("nan"), "optimizer.lr"),
+        ("optimizer.lr", float("inf"), "optimizer.lr"),
+        ("optimizer.betas", [0.9, 1.0], "betas"),
+        ("optimizer.betas", [-0.1, 0.9], "betas"),
+        ("optimizer", 3, "optimizer"),
+        ("rollout.temperature", 0, "rollout.temperature"),
+        ("rollout.max_new_tokens", 0, "rollout.max_new_tokens"),
+        ("rollout.questions", 0, "rollout.questions"),
+        ("rollout.responses", 1, "a group needs at least 2 answers"),
+        ("rollout.top_p", 0.95, "training needs top_p = 1 and top_k = 0"),
+        ("rollout.top_k", 20, "training needs top_p = 1 and top_k = 0"),
+        ("rollout.questions", 6, "must be a multiple of loss.updates_per_rollout = 4"),
+        ("loss.aggregation", "mean", "loss.aggregation"),
+        ("loss.clip_low", -0.1, "loss.clip_low"),
+        ("loss.micro_batch_tokens", 0, "loss.micro_batch_tokens"),
+        ("loss.old_logprobs", "both", "loss.old_logprobs"),
+        ("model.lora", {"r": 0}, "model.lora"),
+        ("model.dtype", "float16", "model.dtype"),
+        ("device", "tpu", "device"),
+        ("prompt.template", "no place", 'prompt.template must be "chat" or contain {problem}'),
+        ("verifier.timeout", 0, "verifier.timeout"),
+        ("checkpoint.keep", 0, "checkpoint.keep"),
+        ("methods", [], "methods: name at least one"),
+        ("methods", "grpo", "methods"),
+        ("methods", ["grpo", "grpo"], "twice"),
+        ("methods", ["lens", "lens:preset=paper", "lens:preset=paper"], "twice"),
+        ("methods", ["lense"], "unknown method 'lense': did you mean 'lens'?"),
+        ("methods", ["lens:beta=1"], "unknown hyperparameter 'beta' of lens"),
+        ("methods", ["lens:alpha"], "write hyperparameters as name:key=value"),
+        ("methods", ["lens:alpha=["], "alpha"),
+        ("methods", ["lens:alpha=much"], "alpha"),
+        ("methods", ["lens:alpha="], "alpha"),
+        ("methods", ["lens:guard=1"], "guard"),
+        ("methods", ["lens:preset=papr"], "papr"),
+        ("methods", ["lens:preset=[1]"], "preset"),
+        ("methods", ["grpo:ddof=2"], "ddof"),
+        ("methods", ["grpo:eps=small"], "eps"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_bad_value_is_one_line(key: str, value: Any, message: str) -> None:
+    text = refused(**{key.replace(".", "__"): value})
+    assert message in text
+    assert text.startswith("config: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("steps: [", "is not valid YAML"),
+        ("- steps", "must hold a mapping"),
+        ("", "must hold a mapping"),
+        ("steps: 8\nstep: 9", "unknown key 'step'"),
+        ("1: 2", "unknown key '1'"),
+        ("extends: absent", "no config file 'absent'"),
+        ("extends: [tiny]", "no config file"),
+        ("extends: {self}", "extends itself"),
+        ("rollout: {top_k: 50}", "training needs top_p = 1"),
+    ],
+)
+def test_a_bad_file_is_one_line(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(content.replace("{self}", str(path)), encoding="utf-8")
+    assert message in refused(str(path))
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes(b"steps: 8 # \xff")
+    assert "is not valid YAML" in refused(str(path))
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    assert "did you mean 'tiny'? known: llama3.1-8b-lora, qwen2.5-3b-lora, tiny" in refused("tinny")
+
+
+@pytest.mark.parametrize("pair", ["optimizer.lr", "optimizer.lr=[", "=", "rollout.top_p=.9"])
+def test_a_bad_setting_is_one_line(pair: str) -> None:
+    with pytest.raises(UserError) as caught:
+        of_command("--set", pair)
+    assert "\n" not in str(caught.value)

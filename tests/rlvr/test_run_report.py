@@ -1,0 +1,454 @@
+"""Reports of hand-made run folders: the verdict's numbers, what is missing, escaping, figures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lens_ref.rlvr import collect, report_data, report_figures
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.report_verdict import signed
+from lens_ref.rlvr.run_report import write_report
+from lens_ref.rlvr.statistics import bootstrap_interval, moving_average, t_interval
+
+PNGS = ("reward", "pass1", "levels", "negative_share", "signal")
+EVIL = '<script>alert("x")</script> & <img src=x>'
+RENDER = report_figures.png
+
+
+@pytest.fixture(autouse=True)
+def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the project's committed results are looked for: nowhere, unless a test puts some."""
+    root = tmp_path / "project"
+
+    def find(*parts: str) -> Path | None:
+        path = root.joinpath(*parts)
+        return path if path.exists() else None
+
+    monkeypatch.setattr(report_data, "find", find)
+    return root / "results" / "tiny"
+
+
+@pytest.fixture(autouse=True)
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are composed but not rendered, which takes most of a report's time."""
+    monkeypatch.setattr(report_figures, "png", lambda figure: b"PNG")
+
+
+def make_run(
+    parent: Path,
+    label: str,
+    seed: int = 0,
+    correct: dict[int, list[int]] | None = None,
+    steps: int = 4,
+    of: int = 4,
+    ratio: float | str = 0.0,
+    lr: float = 3e-4,
+    level: Callable[[int], Any] = lambda question: question % 2 + 1,
+    samples: list[dict[str, Any]] | None = None,
+) -> Path:
+    """A run folder. `correct[step][question]` of 4 test answers are right; rewards rise by 0.1."""
+    path = parent / f"{label}-seed{seed}"
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text(
+        f"methods: [{label}]\nseed: {seed}\nsteps: {of}\noptimizer:\n  lr: {lr}\n"
+    )
+    manifest = {
+        "status": "finished" if steps == of else "running",
+        "wall_seconds": 8.0,
+        "tokens": 4000,
+        "command": "python -m lens_ref.train --out /home/ada/runs --set data.train=/data/q.jsonl",
+    }
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    lines = ["step,reward,negative_share,neg_to_mixed_rms,entropy,mean_length,seconds"]
+    lines += [f"{s},{0.1 * s},0.5,{ratio if s != 2 else ''},1.5,20.0,{2 * s}" for s in _to(steps)]
+    (path / "metrics.csv").write_text("\n".join(lines) + "\n")
+    lines = ["step,question,level,responses,correct,kind,confidence"]
+    for step in range(steps):
+        for q in range(4):
+            kind = "negative" if q >= 1 + step else "mixed"
+            lines.append(f"{step},train-{q},{level(q)},4,{int(kind == 'mixed')},{kind},0.5")
+    (path / "groups.csv").write_text("\n".join(lines) + "\n")
+    if correct is not None:
+        counts = ["step,question,level,n,correct"]
+        evals = ["step,level,pass@1,pass@2,pass@4,pass@8,pass@16,questions,mean_length"]
+        for step, cs in correct.items():
+            counts += [f"{step},test-{q},{level(q)},4,{c}" for q, c in enumerate(cs)]
+            evals.append(f"{step},all,{sum(cs) / len(cs) / 4},0.5,0.75,,,{len(cs)},20.0")
+        (path / "eval_counts.csv").write_text("\n".join(counts) + "\n")
+        (path / "eval.csv").write_text("\n".join(evals) + "\n")
+    rows = samples if samples is not None else [sample()]
+    (path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def sample(**changes: Any) -> dict[str, Any]:
+    row = {
+        "step": 0, "question": "train-0", "level": 1, "problem": "1 + 1", "answer": "2",
+        "group": "mixed", "response": "\\boxed{3}", "reward": 0.0, "reason": "wrong",
+        "truncated": False, "length": 7, "confidence": 0.75, "advantage": -0.5,
+    }  # fmt: skip
+    return {**row, **changes}
+
+
+def _to(n: int) -> range:
+    return range(1, n + 1)
+
+
+def text_of(report: Path) -> str:
+    """What a reader sees, in one line; the pictures left out."""
+    page = re.sub(r"<style>.*?</style>|<img[^>]*>", "", report.read_text(), flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+def put_committed(where: Path, tmp_path: Path, finals: dict[str, list[int]], lr: float = 3e-4):
+    """Commit runs: `finals[label][i]` of the 4 answers to each of two questions, seed 10 + i."""
+    for label, cs in finals.items():
+        for i, c in enumerate(cs):
+            parent = tmp_path / "seeds" / str(i)
+            make_run(parent, label, 10 + i, {0: [1, 1], 4: [c, c]}, ratio=0.001 * (i + 1), lr=lr)
+    return collect.collect(sorted((tmp_path / "seeds").iterdir()), where)
+
+
+# --- intervals
+
+
+def test_bootstrap_of_two_values_is_known_by_enumeration() -> None:
+    # means of two draws from {0, 1}: 0, 1/2, 1 with chances 1/4, 1/2, 1/4
+    interval = bootstrap_interval([0.0, 1.0])
+    assert (interval.mean, interval.low, interval.high) == (0.5, 0.0, 1.0)
+    assert interval.covers_zero
+
+
+def test_bootstrap_of_many_values_has_the_normal_width() -> None:
+    # 400 values of mean 0 and standard deviation 1: ±1.96 / 20
+    interval = bootstrap_interval([-1.0, 1.0] * 200)
+    assert interval.low == pytest.approx(-0.098, abs=0.005)
+    assert interval.high == pytest.approx(0.098, abs=0.005)
+    assert interval == bootstrap_interval([-1.0, 1.0] * 200)
+
+
+def test_t_interval_of_three_values() -> None:
+    # s = 1, t(0.975; 2) = 4.302653, s / √3 = 0.577350
+    interval = t_interval([1.0, 2.0, 3.0])
+    assert interval.mean == 2.0
+    assert interval.low == pytest.approx(2 - 2.484138, abs=1e-6)
+    assert interval.high == pytest.approx(2 + 2.484138, abs=1e-6)
+
+
+@pytest.mark.parametrize("interval", [bootstrap_interval, t_interval])
+def test_one_value_has_no_interval(interval: Callable[[list[float]], object]) -> None:
+    with pytest.raises(ValueError, match="at least two, got 1"):
+        interval([0.5])
+
+
+def test_moving_average_looks_back_only() -> None:
+    assert moving_average([1.0, 3.0, 5.0, 7.0], 2).tolist() == [1.0, 2.0, 4.0, 6.0]
+
+
+def test_numbers_that_are_not_zero_do_not_read_as_zero() -> None:
+    shown = [signed(x) for x in (1.26, -0.4, 0.03, -0.03, 0.0, -0.0, -0.001)]
+    assert shown == ["+1.3", "−0.4", "+0.03", "−0.03", "0.0", "0.0", "0.0"]
+
+
+# --- the verdict over questions
+
+
+def test_a_constructed_difference(tmp_path: Path) -> None:
+    # every question: 1 of 4 right against 2 of 4, so +25 points in every resample
+    make_run(tmp_path / "r", "grpo", correct={0: [1] * 20, 4: [1] * 20})
+    make_run(tmp_path / "r", "lens", correct={0: [1] * 20, 4: [2] * 20}, ratio=0.001)
+    text = text_of(write_report(tmp_path / "r"))
+    assert "LENS as printed is better than GRPO on these questions." in text
+    assert "the same 20 test questions is 25.0 % (GRPO) and 50.0 % (LENS as printed)" in text
+    assert "a difference of +25.0 points, 95 % interval [+25.0, +25.0] (paired" in text
+    assert "One seed can't tell more than this." in text
+    assert "no committed runs" in text
+    assert "questions are few" not in text
+
+
+def test_grpo_can_win(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", "grpo", correct={4: [2] * 20})
+    make_run(tmp_path / "r", "lens", correct={4: [1] * 20})
+    text = text_of(write_report(tmp_path / "r"))
+    assert "GRPO is better than LENS as printed on these questions." in text
+    assert "a difference of −25.0 points, 95 % interval [−25.0, −25.0]" in text
+
+
+def test_an_exact_tie(tmp_path: Path) -> None:
+    for label in ("grpo", "lens"):
+        make_run(tmp_path / "r", label, correct={4: [0, 1, 2, 4]})
+    text = text_of(write_report(tmp_path / "r"))
+    assert "LENS as printed against GRPO, seed 0: no difference can be told." in text
+    assert "a difference of 0.0 points, 95 % interval [0.0, 0.0]" in text
+    assert "which covers 0. 4 questions are few" in text
+
+
+def test_the_interval_is_paired(tmp_path: Path) -> None:
+    # two questions, differences +50 and 0 points, whatever their own difficulty:
+    # resampled means 0, 25, 50 points with chances 1/4, 1/2, 1/4
+    make_run(tmp_path / "r", "grpo", correct={4: [0, 4]})
+    make_run(tmp_path / "r", "lens", correct={4: [2, 4]})
+    text = text_of(write_report(tmp_path / "r"))
+    assert "a difference of +25.0 points, 95 % interval [0.0, +50.0]" in text
+    assert "no difference can be told" in text
+
+
+def test_questions_are_paired_by_name_and_at_the_last_common_step(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", "grpo", correct={0: [0] * 20, 2: [0, 2] * 10, 4: [4] * 20})
+    path = make_run(tmp_path / "r", "lens", correct={0: [0] * 20, 2: [1, 3] * 10}, steps=2)
+    counts = path / "eval_counts.csv"
+    header, *rows = counts.read_text().splitlines()
+    counts.write_text("\n".join([header, *reversed(rows)]) + "\n")
+    text = text_of(write_report(tmp_path / "r"))
+    assert "After 2 updates, pass@1 on the same 20 test questions is 25.0 % (GRPO) and 50.0" in text
+    assert "95 % interval [+25.0, +25.0]" in text  # each question by 1 of 4 answers
+    assert "LENS as printed has done 2 of 4 updates only." in text
+
+
+def test_runs_of_other_seeds_are_not_compared(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", "grpo", 0, correct={4: [1] * 20})
+    make_run(tmp_path / "r", "lens", 1, correct={4: [2] * 20})
+    assert "no GRPO run of that seed" in text_of(write_report(tmp_path / "r"))
+
+
+def test_different_settings_are_named(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", "grpo", correct={4: [1] * 20})
+    make_run(tmp_path / "r", "lens", correct={4: [2] * 20}, lr=1e-3)
+    text = text_of(write_report(tmp_path / "r"))
+    assert "differ in more than the method. Also different: optimizer.lr." in text
+
+
+# --- over seeds
+
+
+def test_over_seeds(tmp_path: Path, committed: Path) -> None:
+    # LENS − GRPO: 25, 0, −25 points: mean 0, s = 25, ± 4.302653 · 25 / √3 = 62.1
+    # the preset: 50, 50, 50
+    finals = {"grpo": [1, 1, 2], "lens": [2, 1, 1], "lens-negative_std": [3, 3, 4]}
+    put_committed(committed, tmp_path, finals)
+    make_run(tmp_path / "r", "grpo", correct={0: [1] * 20, 4: [1] * 20})
+    make_run(tmp_path / "r", "lens", correct={0: [1] * 20, 4: [2] * 20}, ratio=0.001)
+    text = text_of(write_report(tmp_path / "r"))
+    assert "Over 3 seeds, LENS as printed does not beat GRPO, nor GRPO it" in text
+    assert "a difference of 0.0 points, 95 % interval [−62.1, +62.1] over seeds" in text
+    assert "Over 3 seeds, LENS negative_std is better than GRPO." in text
+    assert "is 33.3 % (GRPO) and 83.3 % (LENS negative_std), a difference of +50.0" in text
+    assert "at the same settings" in text
+
+
+def test_bands_of_other_settings_are_not_drawn(tmp_path: Path, committed: Path) -> None:
+    put_committed(committed, tmp_path, {"grpo": [1, 2]}, lr=1e-3)
+    make_run(tmp_path / "r", "grpo", correct={4: [1] * 20})
+    text = text_of(write_report(tmp_path / "r"))
+    assert "had other settings (optimizer.lr), so the figures show no bands" in text
+
+
+def test_bands_span_the_seeds(tmp_path: Path, committed: Path) -> None:
+    put_committed(committed, tmp_path, {"grpo": [1, 4, 2]})
+    make_run(tmp_path / "r", "grpo", correct={0: [1] * 20, 4: [1] * 20})
+    runs, bands = report_data.read_runs(tmp_path / "r"), report_data.read_committed()
+    assert bands is not None
+    assert bands.seeds("grpo") == [10, 11, 12]
+    figure = report_figures.pass_at_1(runs, bands, report_figures.styles(["grpo"]))
+    (band,) = [c for c in figure.axes[0].collections if hasattr(c, "get_datalim") and c.get_label()
+               == "GRPO, 3 committed seeds"]  # fmt: skip
+    corners = band.get_paths()[0].vertices
+    at_end = corners[corners[:, 0] == 4, 1]
+    assert (at_end.min(), at_end.max()) == (25.0, 100.0)
+
+
+# --- what is missing
+
+
+def test_a_single_method_without_evaluation_or_levels(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", "lens", steps=2, level=lambda q: "", ratio=0.001)
+    text = text_of(write_report(tmp_path / "r"))
+    assert "No held-out evaluation, so no verdict" in text
+    assert "no pass@1 curve" in text
+    assert "no table of pass@k" in text
+    assert "2 of 4" in text
+    assert not (tmp_path / "r" / "pass1.png").exists()
+    assert (tmp_path / "r" / "negative_share.png").exists()
+
+
+def test_a_run_that_never_began(tmp_path: Path) -> None:
+    path = tmp_path / "r" / "grpo-seed0"
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text("methods: [grpo]\nseed: 0\nsteps: 4\n")
+    (path / "metrics.csv").write_text("step,reward\n")  # cut back by a resume
+    text = text_of(write_report(tmp_path / "r"))
+    assert "No update has been done yet" in text
+    assert "No sampled answers were logged." in text
+    assert "not started" in text
+
+
+def test_grpo_alone(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", "grpo", correct={0: [1, 1], 4: [2, 3]})
+    text = text_of(write_report(tmp_path / "r"))
+    assert "Only GRPO was trained here" in text
+    assert "went from 25.0 % to 62.5 % between update 0 and 4" in text
+    assert "+37.5 points, 95 % interval [+25.0, +50.0] over questions" in text
+    assert "negative groups carry no signal at all" in text
+
+
+def test_half_a_last_line_is_not_read(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "r", "grpo", correct={4: [1, 2]})
+    with (path / "metrics.csv").open("a") as file:
+        file.write("5,0.")
+    with (path / "samples.jsonl").open("a") as file:
+        file.write('{"step": 4, "que')
+    assert report_data.read_run(path).step == 4
+    write_report(tmp_path / "r")
+
+
+def test_damage_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nor does it hold any"):
+        write_report(tmp_path)
+    path = make_run(tmp_path / "r", "grpo")
+    (path / "metrics.csv").write_text("step,reward\n1,high\n")
+    with pytest.raises(UserError, match=r"metrics\.csv is damaged: column reward"):
+        write_report(tmp_path / "r")
+    (path / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match="grpo-seed0 is damaged"):
+        write_report(tmp_path / "r")
+
+
+def test_an_old_figure_goes_when_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", "lens", ratio="")
+    (tmp_path / "r" / "signal.png").write_bytes(b"old")
+    assert "their signals have no ratio" in text_of(write_report(tmp_path / "r"))
+    assert not (tmp_path / "r" / "signal.png").exists()
+
+
+# --- the page
+
+
+def test_figures_are_drawn_and_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_figures, "png", RENDER)
+    make_run(tmp_path / "r", "grpo", correct={0: [1, 1, 1, 0], 4: [2, 3, 1, 0]})
+    make_run(tmp_path / "r", "lens", correct={0: [1, 1, 1, 0], 4: [2, 2, 2, 0]}, ratio=0.001)
+    page = write_report(tmp_path / "r").read_text()
+    embedded = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
+    for name, data in zip(PNGS, embedded, strict=True):
+        on_disk = (tmp_path / "r" / f"{name}.png").read_bytes()
+        assert base64.b64decode(data) == on_disk
+        pixels = np.asarray(Image.open(io.BytesIO(on_disk)).convert("L"), dtype=float)
+        assert pixels.std() > 10, f"{name} is blank"
+    assert not re.search(r"<script|<link|https?://|src=\"(?!data:)", page)
+
+
+def test_text_of_models_and_users_stays_text(tmp_path: Path) -> None:
+    fields = ("question", "problem", "answer", "response", "reason")
+    evil = sample(**{field: f"{EVIL} {field}" for field in fields})
+    path = make_run(tmp_path / "r", "grpo", samples=[evil], correct={4: [1, 1]})
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, "command": EVIL}))
+    with (path / "config.yaml").open("a") as file:
+        file.write(f"prompt: '{EVIL}'\n")
+    for name in ("eval.csv", "eval_counts.csv", "groups.csv"):
+        file = path / name
+        text = re.sub(r"^4,all,", "4,<script>,", file.read_text(), flags=re.MULTILINE)
+        file.write_text(text)
+    report = write_report(tmp_path / "r")
+    page = report.read_text()
+    assert "<script" not in page
+    assert "<img src=x" not in page
+    for field in fields:
+        assert f"{EVIL} {field}" in unescape(page)
+
+
+def test_samples_stand_side_by_side_and_show_a_negative_group(tmp_path: Path) -> None:
+    # step 4 is GRPO's alone; at step 2 the shared question is mixed; the negative one is at step 0
+    shared = [
+        sample(step=0, question="dark", group="negative", response="answer A", advantage=-2.5e-4),
+        sample(step=2, question="bright", group="mixed", response="answer B", reward=1.0),
+    ]
+    late = sample(step=4, question="late", response="answer C")
+    make_run(tmp_path / "r", "grpo", samples=[*shared, late])
+    make_run(tmp_path / "r", "lens", samples=shared)
+    text = text_of(write_report(tmp_path / "r"))
+    assert "Question dark, level 1, sampled after 0 updates" in text
+    assert "Question bright, level 1, sampled after 2 updates" in text
+    assert text.index("Question dark") < text.index("Question bright")
+    assert "answer C" not in text
+    assert text.count("answer A") == text.count("answer B") == 2
+    assert "GRPO: negative group" in text
+    assert "LENS as printed: negative group" in text
+    assert "✗ wrong · reward 0 · confidence 0.750 · advantage −0.00025 · 7 tokens" in text
+
+
+def test_tables(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", "grpo", correct={0: [1, 1], 4: [2, 3]})
+    text = text_of(write_report(tmp_path / "r"))
+    assert "all GRPO 62.5 50.0 75.0 – – 2 4" in text
+    # first quarter: batch 0, three of four groups negative; last: batch 3, none
+    assert "GRPO finished 4 of 4 4,000 8 500 75.0 % 0.0 %" in text
+
+
+# --- collecting
+
+
+def test_collect(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", "lens", 1, {0: [1, 1], 4: [2, 2]}, ratio=0.25)
+    make_run(tmp_path / "b", "grpo", 2, {0: [1, 1], 4: [3, 2]})
+    out = tmp_path / "out"
+    assert collect.main([str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]) == 0
+    assert (out / "curves.csv").read_text().splitlines() == [
+        "method,seed,step,level,pass@1,pass@2,pass@4,pass@8,pass@16",
+        "grpo,2,0,all,0.25,0.5,0.75,,",
+        "grpo,2,4,all,0.625,0.5,0.75,,",
+        "lens,1,0,all,0.25,0.5,0.75,,",
+        "lens,1,4,all,0.5,0.5,0.75,,",
+    ]
+    updates = (out / "updates.csv").read_text().splitlines()
+    assert (
+        updates[0] == "method,seed,step,reward,negative_share,neg_to_mixed_rms,entropy,mean_length"
+    )
+    assert updates[5:7] == ["lens,1,1,0.1,0.5,0.25,1.5,20.0", "lens,1,2,0.2,0.5,,1.5,20.0"]
+    text = (out / "manifests.json").read_text()
+    assert "/home" not in text
+    assert "/data" not in text
+    manifests = json.loads(text)
+    assert [m["run"] for m in manifests] == ["grpo-seed2", "lens-seed1"]
+    assert manifests[0]["command"] == "python -m lens_ref.train --out runs --set data.train=q.jsonl"
+
+
+def test_paths_are_cut_and_other_slashes_kept() -> None:
+    texts = ["/a/b c", "x=/a/b/", "https://hub/x", "org/model", "tokens / s", "a/b"]
+    assert collect.without_paths(texts) == ["b c", "x=b", "https://hub/x", "org/model",
+                                            "tokens / s", "a/b"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"label": "grpo", "seed": 1}, "both grpo with seed 1; give each run once"),
+        ({"label": "grpo", "steps": 2}, "is not finished (2 of 4 updates); go on with"),
+        ({"label": "lens", "correct": None}, "was never evaluated"),
+        ({"label": "lens", "lr": 1e-3}, "differ in optimizer.lr"),
+        ({"label": "lens", "steps": 3, "of": 3}, "differ in steps"),
+    ],
+)
+def test_collect_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
+) -> None:
+    make_run(tmp_path / "a", "grpo", 1, {4: [1, 1]})
+    make_run(tmp_path / "b", **{"correct": {4: [1, 1]}, **changes})
+    out = tmp_path / "out"
+    assert collect.main([str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error
+    assert not out.exists()
