@@ -82,8 +82,10 @@ def numbers() -> str:
     )
     before = table[table["step"] == 0]["pass@1"].mean()
     gain = t_interval(
-        (at_end["grpo"] - table[(table["step"] == 0) & (table["method"] == "grpo")]
-         .set_index("seed")["pass@1"]).to_numpy()
+        (
+            at_end["grpo"]
+            - table[(table["step"] == 0) & (table["method"] == "grpo")].set_index("seed")["pass@1"]
+        ).to_numpy()
     ).times(100)
     lines = [
         f"- **Tiny language model** ({seeds} seeds, {last} updates): GRPO takes pass@1 from "
@@ -91,8 +93,10 @@ def numbers() -> str:
     ]
     for label in sorted(set(at_end) - {"grpo"}, key=label_order):
         change = t_interval((at_end[label] - at_end["grpo"]).to_numpy()).times(100)
-        verdict = "no difference can be told" if change.covers_zero else (
-            "better" if change.mean > 0 else "worse"
+        verdict = (
+            "no difference can be told"
+            if change.covers_zero
+            else ("better" if change.mean > 0 else "worse")
         )
         lines.append(
             f"  {display(label)} ends at {percent(at_end[label].mean())}, {points(change)} "
@@ -121,7 +125,8 @@ def numbers() -> str:
         f"{steps_of('adam', 'grpo')} and {steps_of('adam', 'lens_paper')}, without the de-meaning "
         f"of negative groups {steps_of('adam', 'lens_no_demean')}. Exact flow: REINFORCE "
         f"{flow['reinforce', 1e-4]:,.0f}, the likelihood objective with D = 1 "
-        f"{flow['mle_d1', 1e-4]:,.1f}, with the guard D ≥ 2 max π {flow['mle_guarded', 1e-4]:,.0f}: "
+        f"{flow['mle_d1', 1e-4]:,.1f}, with the guard D ≥ 2 max π "
+        f"{flow['mle_guarded', 1e-4]:,.0f}: "
         "the escape in constant time comes from the pole π = D, and the guard takes it away."
     )
     manifests = json.loads((ROOT / "results/tiny/manifests.json").read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ class Policy:
     stop_ids: tuple[int, ...]  # every token that ends a response
     pad_id: int
     device: torch.device
+    sha256: str | None = None  # of the weights that were loaded; None from the hub
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Name → parameter, of what is trained."""
@@ -129,7 +131,17 @@ def load_policy(
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     _no_dropout(model)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
-    return Policy(model, tokenizer, stop_ids, pad_id, device)
+    return Policy(model, tokenizer, stop_ids, pad_id, device, _weights_hash(Path(source)))
+
+
+def _weights_hash(folder: Path) -> str | None:
+    """Of all *.safetensors in a local folder, by name."""
+    digest = hashlib.sha256()
+    files = sorted(folder.glob("*.safetensors"))
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest() if files else None
 
 
 def _stop_ids(model: Any, tokenizer: Any, stop_tokens: tuple[str, ...]) -> tuple[int, ...]:

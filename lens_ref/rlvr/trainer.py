@@ -302,6 +302,7 @@ class Trainer:
                 "total": sum(p.numel() for p in self.policy.model.parameters()),
                 "trainable": trainable,
             },
+            policy={"source": self.config.model.path, "sha256": self.policy.sha256},
             device=str(self.policy.device),
             data={
                 "train": _describe(self.data.train),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -225,8 +224,3 @@ def small_config(**overrides: Any) -> Config:
         "checkpoint.every": 4,
     }
     return load(None, base | {key.replace("__", "."): v for key, v in overrides.items()})
-
-
-def as_settings(config_overrides: dict[str, Any]) -> list[str]:
-    """Overrides as arguments of `--set`."""
-    return [f"{key}={json.dumps(value)}" for key, value in config_overrides.items()]

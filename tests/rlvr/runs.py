@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from lens_ref.rlvr.trainer import StopRequest, Trainer
 from tests.rlvr.helpers import CPU, ExactVerifier
 
 LOGS = ("eval.csv", "eval_counts.csv", "groups.csv", "samples.jsonl")
+_SEEDS = itertools.count()
 PHASES = ("sample", "freeze_old", "step", "_loop")
 
 
@@ -59,10 +61,10 @@ def trainer(
     report: Callable[[int, dict[str, Any]], None] = lambda step, row: None,
 ) -> Trainer:
     """A trainer that has loaded everything anew, as a fresh process would."""
-    torch.manual_seed(int.from_bytes(folder.path.name.encode()[:4]))  # must not matter
     config, verifier = folder.config(), ExactVerifier()
     policy = load_policy(config.model, CPU, config.seed)
     data = load_data(config, verifier)
+    torch.manual_seed(next(_SEEDS))  # must not matter
     return Trainer(config, folder, policy, data, verifier, stop or StopRequest(), report)
 
 

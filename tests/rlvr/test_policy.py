@@ -49,6 +49,7 @@ DROPOUTS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out")
 @pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
 @pytest.mark.parametrize(("kind", "dropout"), DROPOUTS, ids=[kind for kind, _ in DROPOUTS])
 def test_every_dropout_is_off(

@@ -84,9 +84,9 @@ def test_two_runs_of_a_seed_are_one(straight: Path, tmp_path: Path) -> None:
     assert logged(other)["metrics.csv"] != logged(straight)["metrics.csv"]
 
 
-@pytest.mark.parametrize("step", [2, 4, 5])
+@pytest.mark.parametrize("step", [2, 4])
 def test_interrupted_between_updates(step: int, straight: Path, tmp_path: Path) -> None:
-    """After step 4 between rollout batches, after 2 and 5 inside one."""
+    """After step 4 between rollout batches, after 2 inside one."""
     folder = RunFolder.create(tmp_path, small_config())
     interrupt_after(folder, step)
     assert folder.manifest()["step"] == step
