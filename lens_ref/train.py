@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 TRAIN_EXTRA = (
     "error: training needs the packages of the `train` extra: pip install 'lens-ref[train]' "
@@ -18,9 +18,17 @@ TRAIN_EXTRA = (
 )
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """An argument parser whose refusals are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print `error: …` and exit with status 2."""
+        self.exit(2, f"error: {message} (see --help)\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m lens_ref.train",
         description="Train a language model with verifiable rewards, GRPO and LENS side by side.",
         epilog="Any field of the configuration: --set optimizer.lr=1e-5 rollout.responses=8",
