@@ -21,6 +21,9 @@ setup: $(INSTALLED)  ## create .venv with the exact pins
 demo: setup  ## the main job: GRPO and LENS on the bundled policy, then a report
 	$(RUN) -m lens_ref.train
 
+# one thread a worker: two threads each on two cores only wait for each other
+test test-fast: export OMP_NUM_THREADS = 1
+
 test: setup  ## all tests that need no GPU
 	$(RUN) -m pytest -n 2 --dist worksteal -m "not gpu"
 

@@ -55,7 +55,7 @@ def figure(path: Path) -> None:
     left.set_xlabel("confidence π̄ of each of four wrong answers")
     left.set_ylabel("advantage")
     left.set_title("one group, every answer wrong")
-    left.legend()
+    left.legend(title="GRPO gives all four 0")
 
     table = curves()
     for label in sorted(table["method"].unique(), key=label_order):
