@@ -221,7 +221,7 @@ def curve_cell(
     )
     frame = _long(curves.steps, seeds, {"accuracy": curves.accuracy, "entropy": curves.entropy})
     cell = {
-        "experiment": "many_questions",
+        "experiment": f"questions_{questions}x100",
         "method": rule,
         "optimizer": column.optimizer,
         "group_size": CURVE_GROUP_SIZE,
