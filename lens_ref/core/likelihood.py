@@ -6,7 +6,7 @@ The reward model p_θ(q, o) = π_θ(o|q) / (D(q) ρ(q, o)) is fitted by maximum 
     ∇L̂ = −(1/n) Σ_i { r_i − (1−r_i) π_i / (D_i ρ_i − π_i) } ∇ log π_i        Theorem 1
 
 L̂ is the *negative* log-likelihood (the theorem's text calls it the log-likelihood), and D is the D
-of each sample's own question (the theorem prints D(q)). On-policy its gradient is the gradient of
+of each sample's own question (the theorem prints D(q)). On-policy −∇L̂ is the gradient of
 
     J_MLE = J₊ − J₋,   J₊ = E[r*],   J₋ = E[w(π/(Dρ)) (1 − r*)]                Theorem 2
 
