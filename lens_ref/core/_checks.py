@@ -73,6 +73,13 @@ def require_rewards(rewards: Tensor, valid: Tensor | None = None) -> None:
     require(ok, rewards, "rewards", "a reward must lie in [0, 1]", DomainError)
 
 
+def require_lengths(lengths: Tensor, rows: Tensor | None = None) -> None:
+    """In these rows (default: all) a response has at least one token, and finitely many."""
+    ok = (lengths >= 1) & (lengths < torch.inf)
+    ok = ok if rows is None else ok | ~rows
+    require(ok, lengths, "lengths", "a response has at least one token", DomainError)
+
+
 def require_positive(value: float, name: str, *, above: float = 0.0) -> None:
     """A finite number strictly above `above`."""
     number = isinstance(value, int | float) and math.isfinite(value)

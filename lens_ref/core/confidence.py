@@ -12,6 +12,7 @@ from lens_ref.core._checks import (
     broadcast,
     common_dtype,
     require,
+    require_lengths,
 )
 
 
@@ -35,8 +36,7 @@ def length_normalized(logprobs: Tensor, lengths: Tensor) -> Tensor:
         DomainError: a length below 1; a log-probability that is NaN or above 1e-6.
     """
     logprobs, lengths = broadcast(as_float(logprobs, "logprobs"), torch.as_tensor(lengths))
-    counted = (lengths >= 1) & (lengths < torch.inf)
-    require(counted, lengths, "lengths", "a response has at least one token", DomainError)
+    require_lengths(lengths)
     possible = logprobs <= LOGPROB_SLACK
     require(possible, logprobs, "logprobs", "a log-probability is at most 0", DomainError)
     dtype = common_dtype(logprobs)

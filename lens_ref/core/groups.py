@@ -17,6 +17,7 @@ from lens_ref.core._checks import (
     common_dtype,
     require,
     require_group_axis,
+    require_lengths,
     require_rewards,
     work_dtype,
 )
@@ -79,19 +80,17 @@ class Rollouts:
     def check(self, rows: Tensor) -> None:
         """Raise unless the numbers of these rows `[B, G]` are in their domain."""
         require_rewards(self.rewards, rows)
-        logprobs = self.logprobs
-        inside = (logprobs <= LOGPROB_SLACK) & (logprobs > -torch.inf)
-        rule = "a sampled response's log-probability is finite and at most 0"
-        require(inside | ~rows, logprobs, "logprobs", rule, DomainError)
-        rule = "a response has at least one token"
-        counted = (self.lengths >= 1) & (self.lengths < torch.inf)
-        require(counted | ~rows, self.lengths, "lengths", rule, DomainError)
+        self._check_logprobs("logprobs", self.logprobs, rows)
+        require_lengths(self.lengths, rows)
         if self.token_logprobs is not None:
-            tokens = self.token_logprobs
-            inside = (tokens <= LOGPROB_SLACK) & (tokens > -torch.inf)
-            ignored = ~(self.response_tokens(tokens.shape[-1]) & rows.unsqueeze(-1))
-            rule = "a sampled token's log-probability is finite and at most 0"
-            require(inside | ignored, tokens, "token_logprobs", rule, DomainError)
+            tokens = self.response_tokens(self.token_logprobs.shape[-1]) & rows.unsqueeze(-1)
+            self._check_logprobs("token_logprobs", self.token_logprobs, tokens)
+
+    @staticmethod
+    def _check_logprobs(name: str, logprobs: Tensor, counted: Tensor) -> None:
+        inside = (logprobs <= LOGPROB_SLACK) & (logprobs > -torch.inf)
+        rule = "what was sampled has a log-probability that is finite and at most 0"
+        require(inside | ~counted, logprobs, name, rule, DomainError)
 
     def response_tokens(self, width: int) -> Tensor:
         """`[B, G, T]` bool: `mask`, or the first `lengths` of T = `width` positions."""

@@ -44,6 +44,16 @@ class Batch:
     entropy: Tensor | None = None  # [B, G, T] nats
     signal: Signal | None = None
 
+    def sequence_logprobs(self) -> Tensor:
+        """`[B, G]` float32 nats: the sum of the old log-probabilities over an answer's tokens."""
+        assert self.old_logprobs is not None
+        kept = torch.where(self.samples.mask, self.old_logprobs, 0.0)
+        return kept.double().sum(-1).float()
+
+    def confidence(self) -> Tensor:
+        """`[B, G]` float64: the geometric-mean token probability π̄."""
+        return (self.sequence_logprobs().double() / self.samples.lengths).exp()
+
     def rollouts(self) -> Rollouts:
         """The pure numbers that a method sees."""
         assert self.rewards is not None
@@ -51,7 +61,7 @@ class Batch:
         mask = self.samples.mask
         return Rollouts(
             rewards=self.rewards,
-            logprobs=torch.where(mask, self.old_logprobs, 0.0).double().sum(-1).float(),
+            logprobs=self.sequence_logprobs(),
             lengths=self.samples.lengths,
             token_logprobs=self.old_logprobs,
             mask=mask,

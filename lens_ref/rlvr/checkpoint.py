@@ -116,11 +116,11 @@ def _load_weights(policy: Policy, weights: dict[str, Tensor]) -> None:
 
         set_peft_model_state_dict(policy.model, weights)
     else:
-        # tied weights are stored once
         missing, unexpected = policy.model.load_state_dict(weights, strict=False)
-        tied = set(policy.model.state_dict()) - set(weights)
         assert not unexpected
-        assert set(missing) <= tied
+        # tied weights are stored once: what is missing must share memory with what was loaded
+        state = policy.model.state_dict()
+        assert {state[n].data_ptr() for n in missing} <= {state[n].data_ptr() for n in weights}
         policy.model.tie_weights()
 
 

@@ -7,11 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lens_ref.core import Rollouts, group_kind, neg_to_mixed_rms
+from lens_ref.core import group_kind, neg_to_mixed_rms
 from lens_ref.core.groups import CORRECT, MIXED, NEGATIVE
 from lens_ref.rlvr.batch import Batch
 
 REASONS = ("wrong", "no_answer", "unparsable", "timeout", "error")
+
+KINDS = ("negative", "mixed", "correct")
+"""Names of `group_kind`'s 0, 1 and 2 in the logs."""
 
 METRICS: dict[str, str] = {
     "step": "gradient updates done",
@@ -68,8 +71,7 @@ def group_metrics(batch: Batch, questions: slice) -> dict[str, Any]:
     assert batch.rewards is not None
     rewards = batch.rewards[questions]
     kind = group_kind(rewards)
-    rollouts = batch.rollouts()
-    confidence = _confidence(rollouts)[questions]
+    confidence = batch.confidence()[questions]
     negative = kind == NEGATIVE
     ratio = neg_to_mixed_rms(batch.signal.advantages[questions], kind, batch.signal.keep[questions])
     mean_reward = float(rewards.mean())
@@ -100,7 +102,7 @@ def group_rows(batch: Batch, step: int) -> list[dict[str, Any]]:
     """One row a question of a rollout batch: any share by level can be recomputed from them."""
     assert batch.rewards is not None
     kinds = group_kind(batch.rewards).tolist()
-    confidence = _confidence(batch.rollouts()).mean(-1).tolist()
+    confidence = batch.confidence().mean(-1).tolist()
     correct = batch.rewards.sum(-1).tolist()
     return [
         {
@@ -109,7 +111,7 @@ def group_rows(batch: Batch, step: int) -> list[dict[str, Any]]:
             "level": question.level,
             "responses": batch.rewards.shape[-1],
             "correct": int(correct[i]),
-            "kind": ("negative", "mixed", "correct")[kinds[i]],
+            "kind": KINDS[kinds[i]],
             "confidence": confidence[i],
         }
         for i, question in enumerate(batch.questions)
@@ -120,7 +122,7 @@ def sample_rows(batch: Batch, step: int, questions: int, responses: int) -> list
     """The first answers of the first questions, with grades, confidences and advantages."""
     assert batch.signal is not None
     assert batch.rewards is not None
-    confidence = _confidence(batch.rollouts())
+    confidence = batch.confidence()
     advantages = batch.signal.advantages
     if advantages.ndim == 3:  # token-level: show the mean over the answer
         mask = batch.samples.mask
@@ -133,7 +135,7 @@ def sample_rows(batch: Batch, step: int, questions: int, responses: int) -> list
             "level": question.level,
             "problem": question.problem,
             "answer": question.answer,
-            "group": ("negative", "mixed", "correct")[int(kinds[b])],
+            "group": KINDS[int(kinds[b])],
             "response": batch.texts[b][g],
             "reward": float(batch.rewards[b, g]),
             "reason": batch.reasons[b][g],
@@ -153,10 +155,6 @@ def sampler_drift(batch: Batch) -> Tensor:
     mask = batch.samples.mask
     gap = (batch.old_logprobs - batch.samples.logprobs).abs().masked_fill(~mask, 0.0)
     return torch.stack([gap.sum((-2, -1)), mask.sum((-2, -1))])
-
-
-def _confidence(rollouts: Rollouts) -> Tensor:
-    return (rollouts.logprobs.double() / rollouts.lengths).exp()
 
 
 def _share(which: Tensor) -> float:

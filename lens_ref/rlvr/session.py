@@ -21,11 +21,11 @@ from lens_ref.rlvr import memory
 from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.errors import Interrupted, UserError
-from lens_ref.rlvr.policy import encode_prompt, load_policy, resolve_device
+from lens_ref.rlvr.policy import load_policy, resolve_device
 from lens_ref.rlvr.run_folder import RunFolder, find_runs
 from lens_ref.rlvr.run_report import write_report
 from lens_ref.rlvr.tasks import load_questions
-from lens_ref.rlvr.trainer import Data, StopRequest, Trainer, check_disjoint
+from lens_ref.rlvr.trainer import Data, StopRequest, Trainer, check_disjoint, encode_prompts
 from lens_ref.rlvr.update import Updater
 from lens_ref.verifier import Verifier
 
@@ -213,8 +213,7 @@ def worst_case_step(config: Config, data: Data) -> None:
     the time it took and the peak memory. The weights are thrown away."""
     device = resolve_device(config.device)
     policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
-    encoded = (encode_prompt(policy.tokenizer, config.prompt, q.problem) for q in data.train.items)
-    prompt = max(encoded, key=len)
+    prompt = max(encode_prompts(policy, config, data.train), key=len)
     length = len(prompt) + config.rollout.max_new_tokens
     rows = max(1, config.loss.micro_batch_tokens // length)
     rows = min(rows, config.rollout.questions * config.rollout.responses)

@@ -228,9 +228,10 @@ class Trainer:
 
     def _evaluation_due(self) -> bool:
         every = self.config.eval.every
-        if not every or self.data.test is None or self.step in self.evals.steps():
+        if not every or self.data.test is None:
             return False
-        return self.step % every == 0 or self.step == self.config.steps
+        due = self.step % every == 0 or self.step == self.config.steps
+        return due and self.step not in self.evals.steps()  # reads the log: last
 
     def _evaluate(self) -> None:
         assert self.data.test is not None
