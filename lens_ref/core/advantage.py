@@ -138,12 +138,16 @@ class LensConfig:
 
 
 @torch.no_grad()
-def lens_advantages(rollouts: Rollouts, config: LensConfig | None = None) -> Signal:
+def lens_advantages(
+    rollouts: Rollouts, config: LensConfig | None = None, log_estimate: Tensor | None = None
+) -> Signal:
     """The LENS advantages of a batch of groups, each group on its own.
 
     Args:
         rollouts: `[B, G]` rewards, sequence log-probabilities and lengths.
         config: the reading; default `LensConfig()`, the paper as printed.
+        log_estimate: `[B]` an estimate of log D from elsewhere, such as one pooled over past
+            batches, in place of log D_imp and in negative groups too; the guard stays on top.
 
     Returns:
         Advantages `[B, G]` with α folded in; `keep` (False for rows that are not valid, or masked
@@ -179,6 +183,10 @@ def lens_advantages(rollouts: Rollouts, config: LensConfig | None = None) -> Sig
     relative = log_confidence - top
     importance = readings[config.difficulty_confidence] - top
     log_difficulty = difficulty(rewards, relative, config.guard, importance, valid)
+    if log_estimate is not None:
+        estimate = log_estimate.detach().to(rewards.dtype) - top.squeeze(-1)
+        floor = difficulty(torch.zeros_like(rewards), relative, config.guard, valid=valid)
+        log_difficulty = torch.maximum(estimate, floor)
     log_difficulty = log_difficulty.masked_fill(~valid.any(-1), 0.0)
 
     # A fractional group of equal rewards carries no more verdict than a negative one: standardising
@@ -227,7 +235,7 @@ def _rows_that_count(rollouts: Rollouts, config: LensConfig) -> Tensor:
         )
     if config.truncated == "mask":
         valid = valid & ~rollouts.truncated.bool()  # type: ignore[union-attr]
-    rollouts.check(valid)
+    rollouts.check_truncated(valid)
     return valid
 
 

@@ -60,7 +60,11 @@ class Rollouts:
             self._check_shape(name, group, tokens=True)
         self._check_shape("prior", group[:-1])
         rows = self.valid_rows()
-        self.check(rows if self.truncated is None else rows & ~self.truncated.bool())
+        rows = rows if self.truncated is None else rows & ~self.truncated.bool()
+        self._check_responses(rows)
+        if self.token_logprobs is not None:
+            tokens = self.response_tokens(self.token_logprobs.shape[-1]) & rows.unsqueeze(-1)
+            self._check_logprobs("token_logprobs", self.token_logprobs, tokens)
 
     def _check_shape(self, name: str, shape: tuple[int, ...], tokens: bool = False) -> None:
         value = getattr(self, name)
@@ -77,14 +81,16 @@ class Rollouts:
             return torch.ones_like(self.rewards, dtype=torch.bool)
         return self.valid.bool().clone()
 
-    def check(self, rows: Tensor) -> None:
-        """Raise unless the numbers of these rows `[B, G]` are in their domain."""
+    def check_truncated(self, rows: Tensor) -> None:
+        """Raise unless the responses among these rows `[B, G]` that the length limit stopped are
+        in their domain too: construction leaves them to the method that uses them."""
+        if self.truncated is not None:
+            self._check_responses(rows & self.truncated.bool())
+
+    def _check_responses(self, rows: Tensor) -> None:
         require_rewards(self.rewards, rows)
         self._check_logprobs("logprobs", self.logprobs, rows)
         require_lengths(self.lengths, rows)
-        if self.token_logprobs is not None:
-            tokens = self.response_tokens(self.token_logprobs.shape[-1]) & rows.unsqueeze(-1)
-            self._check_logprobs("token_logprobs", self.token_logprobs, tokens)
 
     @staticmethod
     def _check_logprobs(name: str, logprobs: Tensor, counted: Tensor) -> None:

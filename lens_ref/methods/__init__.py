@@ -5,7 +5,17 @@ methods.spec("grpo")                  what a method needs, what it does to a neg
 methods.get("grpo", ddof=1)           the method with its hyperparameters bound
 """
 
-from lens_ref.methods import grpo, lens  # noqa: F401  (registers)
-from lens_ref.methods.registry import Method, MethodSpec, PublishedLoss, get, names, spec
+from lens_ref.methods import (  # noqa: F401  (each registers what it defines)
+    asymre,
+    entropy,
+    grpo,
+    lens,
+    passk,
+    polarity,
+    prior,
+    reinforce_pp,
+    virtual,
+)
+from lens_ref.methods.registry import Method, MethodSpec, PublishedLoss, State, get, names, spec
 
-__all__ = ["Method", "MethodSpec", "PublishedLoss", "get", "names", "spec"]
+__all__ = ["Method", "MethodSpec", "PublishedLoss", "State", "get", "names", "spec"]

@@ -1,14 +1,15 @@
-"""GRPO and Dr. GRPO: rewards centred in their group, with and without division by the std.
+"""Rewards centred in their group: GRPO, Dr. GRPO, RLOO and DAPO.
 
-Both give a negative group exactly 0: the waste that LENS is about.
+A negative group gets exactly 0 from the first three and is left out by the fourth: the waste that
+LENS is about.
 """
 
 from __future__ import annotations
 
 import torch
 
-from lens_ref.core._checks import require_positive
-from lens_ref.core.groups import Rollouts, Signal, centred, group_kind, standardized, working_copy
+from lens_ref.core.groups import Rollouts, Signal, all_equal, centred, standardized
+from lens_ref.methods._shared import ddof_and_eps, prepare
 from lens_ref.methods.registry import Method, MethodSpec, PublishedLoss, register
 
 
@@ -19,13 +20,12 @@ def grpo(ddof: int = 0, eps: float = 0.0) -> Method:
         ddof: the std divides by G − ddof; 0 or 1.
         eps: added to the std, ≥ 0.
     """
-    if ddof not in (0, 1):
-        raise ValueError(f"ddof = {ddof!r}: must be 0 or 1")
-    if eps != 0:
-        require_positive(eps, "eps")
+    ddof, eps = ddof_and_eps(ddof, eps)
 
+    @torch.no_grad()
     def method(rollouts: Rollouts) -> Signal:
-        return _centred_rewards(rollouts, divide=True, ddof=ddof, eps=eps)
+        p = prepare(rollouts)
+        return p.signal(standardized(p.rewards, p.valid, ddof, eps))
 
     return method
 
@@ -33,23 +33,43 @@ def grpo(ddof: int = 0, eps: float = 0.0) -> Method:
 def dr_grpo() -> Method:
     """A = r − mean in each group."""
 
+    @torch.no_grad()
     def method(rollouts: Rollouts) -> Signal:
-        return _centred_rewards(rollouts, divide=False)
+        p = prepare(rollouts)
+        return p.signal(centred(p.rewards, p.valid))
 
     return method
 
 
-@torch.no_grad()
-def _centred_rewards(
-    rollouts: Rollouts, *, divide: bool, ddof: int = 0, eps: float = 0.0
-) -> Signal:
-    valid = rollouts.valid_rows()
-    rollouts.check(valid)
-    rewards, dtype = working_copy(rollouts)
-    rewards = rewards.masked_fill(~valid, 0.0)
-    advantages = standardized(rewards, valid, ddof, eps) if divide else centred(rewards, valid)
-    info = {"group_kind": group_kind(rewards, valid)}
-    return Signal(advantages=advantages.to(dtype), keep=valid, info=info)
+def rloo() -> Method:
+    """A = r − mean of the others = G/(G−1) (r − mean) in each group; 0 at G = 1."""
+
+    @torch.no_grad()
+    def method(rollouts: Rollouts) -> Signal:
+        p = prepare(rollouts)
+        return p.signal(centred(p.rewards, p.valid, leave_one_out=True))
+
+    return method
+
+
+def dapo(ddof: int = 0, eps: float = 0.0) -> Method:
+    """GRPO's advantage; groups whose rewards are all equal leave the loss and its denominator.
+
+    The other half of dynamic sampling, drawing new groups until the batch is full, needs more
+    generation than fixed rollouts have: count it as cost when comparing.
+
+    Args:
+        ddof, eps: as in `grpo`.
+    """
+    ddof, eps = ddof_and_eps(ddof, eps)
+
+    @torch.no_grad()
+    def method(rollouts: Rollouts) -> Signal:
+        p = prepare(rollouts)
+        uniform = all_equal(p.rewards, p.valid)
+        return p.signal(standardized(p.rewards, p.valid, ddof, eps), keep=~uniform & p.valid)
+
+    return method
 
 
 register(
@@ -59,6 +79,8 @@ register(
         summary="rewards standardised in their group",
         source="arXiv:2402.03300",
         negative_class="zero",
+        negative_signal="0",
+        evidence="code of verl and TRL",
         source_defaults={"ddof": 1, "eps": 1e-6},
     )
 )
@@ -69,6 +91,33 @@ register(
         summary="rewards centred in their group; sums over tokens divided by a constant",
         source="arXiv:2503.20783",
         negative_class="zero",
+        negative_signal="0",
+        evidence="its authors' code",
         loss=PublishedLoss(aggregation="constant"),
+    )
+)
+register(
+    MethodSpec(
+        name="rloo",
+        build=rloo,
+        summary="rewards minus the mean of the other responses",
+        source="arXiv:2402.14740",
+        negative_class="zero",
+        negative_signal="0",
+        evidence="code of verl, TRL and OpenRLHF",
+    )
+)
+register(
+    MethodSpec(
+        name="dapo",
+        build=dapo,
+        summary="GRPO without the groups whose rewards are all equal",
+        source="arXiv:2503.14476",
+        negative_class="dropped",
+        negative_signal="left out of the loss and of its denominator",
+        evidence="code of verl's recipe",
+        cost="nothing here; as published, 1.5 to 5 times the sampling, to fill the batch",
+        source_defaults={"ddof": 1, "eps": 1e-6},
+        loss=PublishedLoss(clip_low=0.2, clip_high=0.28, aggregation="token_mean"),
     )
 )

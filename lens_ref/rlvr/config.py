@@ -164,6 +164,8 @@ class Config:
         for label in labels:
             if labels.count(label) > 1:
                 raise ValueError(f"methods: {label} is named twice")
+        for text in self.methods:
+            self._check_method(text)
         if self.rollout.questions % self.loss.updates_per_rollout:
             raise ValueError(
                 f"rollout.questions = {self.rollout.questions} must be a multiple of "
@@ -171,6 +173,20 @@ class Config:
             )
         if self.prompt.template != "chat" and "{problem}" not in self.prompt.template:
             raise ValueError('prompt.template must be "chat" or contain {problem}')
+
+    def _check_method(self, text: str) -> None:
+        name, given = parse_method(text)
+        if "entropy" in methods.spec(name).needs and self.loss.old_logprobs == "sampler":
+            raise ValueError(
+                f"methods: {name} needs token entropies, which the trainer records with its own "
+                'old log-probabilities: set loss.old_logprobs to "trainer"'
+            )
+        k = {**methods.spec(name).defaults, **given}.get("k", 1)
+        if k >= self.rollout.responses:
+            raise ValueError(
+                f"methods: {name} with k = {k} needs more than {k} rollout.responses, "
+                f"not {self.rollout.responses}: it would give every answer 0"
+            )
 
     @property
     def method(self) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from lens_ref import methods
 from lens_ref.rlvr import checkpoint, evaluation, metrics
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import Config, parse_method
@@ -27,6 +26,7 @@ from lens_ref.rlvr.policy import Policy, encode_prompt
 from lens_ref.rlvr.run_folder import RunFolder, Table, cut_jsonl, environment, writing
 from lens_ref.rlvr.sampler import HFSampler, derive_seed
 from lens_ref.rlvr.tasks import Questions
+from lens_ref.rlvr.treatment import Treatment
 from lens_ref.rlvr.update import Updater, loss_settings
 from lens_ref.verifier import Verifier
 
@@ -105,8 +105,8 @@ class Trainer:
         """
         self.config, self.folder, self.policy, self.data = config, folder, policy, data
         self.verifier, self.stop, self.report = verifier, stop, report
-        name, hyperparameters = parse_method(config.method)
-        self.method = methods.get(name, **hyperparameters)
+        name, _ = parse_method(config.method)
+        self.treatment = Treatment(config.method)
         self.sampler = HFSampler(policy, config.rollout, stop.check)
         self.updater = Updater(
             policy, config.rollout, config.optimizer, loss_settings(config.loss, name), stop.check
@@ -179,7 +179,7 @@ class Trainer:
         )
         graded = time.monotonic()
         batch = self.updater.freeze_old(batch)
-        batch = replace(batch, signal=self.method(batch.rollouts()))
+        batch = replace(batch, signal=self.treatment(batch))
         tokens = int(samples.lengths.sum())
         self.tokens += tokens
         self.groups.append(metrics.group_rows(batch, self.step))
@@ -263,7 +263,7 @@ class Trainer:
             self.policy,
             self.updater.optimizer,
             self.batch,
-            {"tokens": self.tokens, "seconds": self._seconds()},
+            {"tokens": self.tokens, "seconds": self._seconds(), "method": self.treatment.state},
             self.config.checkpoint.keep,
         )
         self.saved = self.step
@@ -273,6 +273,7 @@ class Trainer:
         if newest is not None:
             state, self.batch = checkpoint.restore(newest, self.policy, self.updater.optimizer)
             self.step, self.tokens = state["step"], state["tokens"]
+            self.treatment.state = state["method"]
             self.saved = self.step
             self.seconds_before = state["seconds"]
         # Logs written after that checkpoint belong to updates that will be done again. The rows of

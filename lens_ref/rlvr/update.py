@@ -19,14 +19,14 @@ from lens_ref.rlvr.policy import Policy, token_logprobs
 
 @dataclass(frozen=True)
 class UpdateStats:
-    """Numbers of one optimizer step; means are over the trained tokens."""
+    """Numbers of one optimizer step; means are over the trained tokens, None if there are none."""
 
     loss: float
-    clip_fraction: float
-    mean_ratio: float
-    approx_kl: float
-    entropy: float  # nats a token, of the policy before this step
-    drift: float  # mean |log-probability, this forward pass − old|
+    clip_fraction: float | None
+    mean_ratio: float | None
+    approx_kl: float | None
+    entropy: float | None  # nats a token, of the policy before this step
+    drift: float | None  # mean |log-probability, this forward pass − old|
     grad_norm: float  # before clipping
     lr: float
     tokens: int
@@ -173,7 +173,7 @@ class Updater:
         self.check_stop()
         self.optimizer.step()
         loss, *totals = sums.tolist()
-        clip, ratio, kl, entropy_mean, drift_mean = (x / max(tokens, 1) for x in totals)
+        clip, ratio, kl, entropy_mean, drift_mean = (x / tokens if tokens else None for x in totals)
         return UpdateStats(loss, clip, ratio, kl, entropy_mean, drift_mean, norm, lr, tokens, count)
 
     def _passes(
