@@ -192,7 +192,7 @@ def environment() -> dict[str, Any]:
         "versions": versions,
         "hardware": {
             "machine": platform.machine(),
-            "processor": _processor(),
+            "processor": processor(),
             "cpus": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "gpu": torch.cuda.get_device_name() if cuda else None,
@@ -217,7 +217,7 @@ def _commit() -> str | None:
         return None
 
 
-def _processor() -> str:
+def processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             names = [line.split(":", 1)[1].strip() for line in file if "model name" in line]

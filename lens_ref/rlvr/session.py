@@ -23,7 +23,6 @@ from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.policy import load_policy, resolve_device
 from lens_ref.rlvr.run_folder import RunFolder, find_runs
-from lens_ref.rlvr.run_report import write_report
 from lens_ref.rlvr.tasks import load_questions
 from lens_ref.rlvr.trainer import Data, StopRequest, Trainer, check_disjoint, encode_prompts
 from lens_ref.rlvr.update import Updater
@@ -160,6 +159,8 @@ def train_all(runs: list[RunFolder]) -> int:
         command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}"
         console.print(f"stopped and saved; go on with: {command}")
         raise
+    from lens_ref.rlvr.run_report import write_report  # matplotlib and pandas: not at start-up
+
     report = write_report(parent)
     console.print(f"report: {report}")
     return 0

@@ -1,0 +1,136 @@
+"""The command: `python -m toy.compare`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from rich.console import Console
+
+from lens_ref.rlvr.run_folder import processor
+from toy.compare import figures, harms, language, report, signal
+from toy.compare.cell import Cell
+from toy.compare.runner import Outcome, run_all
+from toy.runs import require_writable
+
+EXPERIMENTS = {"signal": signal, "harms": harms, "language": language}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    p = argparse.ArgumentParser(
+        prog="python -m toy.compare",
+        description="Every treatment of negative groups on the same problems: how fast each "
+        "learns, where each hurts, and the bundled language model under each.",
+    )
+    p.add_argument("--full", action="store_true", help="the long version (under 2 hours)")
+    p.add_argument(
+        "--only",
+        nargs="+",
+        choices=sorted(EXPERIMENTS),
+        default=list(EXPERIMENTS),
+        metavar="PART",
+        help=f"some of: {', '.join(EXPERIMENTS)}",
+    )
+    p.add_argument("--workers", type=int, default=2, help="processes of one thread each")
+    p.add_argument(
+        "--out",
+        type=Path,
+        help="folder for CSVs and figures; runs/compare, --full: results/compare",
+    )
+    p.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed")
+    p.add_argument("--fresh", action="store_true", help="forget the cells that are done")
+    return p
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what is not done yet, then write tables and figures.
+
+    Returns:
+        The exit status: 0; 1 for a bad option or a folder that can't be used; 130 after Ctrl-C.
+    """
+    args = parser().parse_args(arguments)
+    if args.workers < 1:
+        return _fail("--workers must be 1 or more")
+    if args.seed_base < 0:
+        return _fail("--seed-base must be 0 or more")
+    out = args.out or Path("results/compare" if args.full else "runs/compare")
+    console = Console()
+    try:
+        require_writable(out)
+    except OSError as error:
+        return _fail(f"can't write to {out} ({error.strerror}); give another folder with --out")
+    if args.fresh:
+        shutil.rmtree(out / "cells", ignore_errors=True)
+    names = list(dict.fromkeys(args.only))
+    cells: list[Cell] = [
+        cell for name in names for cell in EXPERIMENTS[name].cells(args.full, args.seed_base)
+    ]
+    began = time.monotonic()
+    try:
+        outcome = run_all(cells, out / "cells", args.workers, console)
+    except KeyboardInterrupt:
+        print("\nstopped; the finished cells are kept: the same command goes on", file=sys.stderr)
+        return 130
+    except OSError as error:
+        return _fail(f"can't write to {out} ({error.strerror}); make room and run it again")
+    summaries = {name: EXPERIMENTS[name].summarize(outcome.frames) for name in names}
+    write(outcome, summaries, out, args, len(cells), time.monotonic() - began)
+    report.show(summaries, console)
+    if not args.full:
+        console.print("Short version: few methods and sizes; --full runs the rest.")
+    console.print(f"tables and figures: {out}/", highlight=False)
+    return 0
+
+
+def write(
+    outcome: Outcome,
+    summaries: dict[str, pd.DataFrame],
+    out: Path,
+    args: argparse.Namespace,
+    cells: int,
+    seconds: float,
+) -> None:
+    """CSVs, figures and what they were made with. The files of parts that were not asked for stay
+    as they are."""
+    for part, rows in outcome.frames.items():
+        rows.to_csv(out / f"{part}.csv", index=False, float_format="%.6g")
+    for name, figure in figures.draw(outcome.frames, summaries).items():
+        figure.savefig(out / f"{name}.png", dpi=110)
+    manifest = {
+        "seed_base": args.seed_base,
+        "full": args.full,
+        "workers": args.workers,
+        "cells": cells,
+        "reused_cells": outcome.reused,
+        "cpu_seconds": round(outcome.cpu_seconds),
+        "wall_seconds": round(seconds),
+        "cores": os.cpu_count(),
+        "processor": processor(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+        "made": time.strftime("%Y-%m-%d"),
+        "parts": list(summaries),
+    }
+    for name, table in summaries.items():
+        table.to_csv(out / f"summary_{name}.csv", index=False, float_format="%.6g")
+        (out / f"manifest_{name}.json").write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def _fail(message: str) -> int:
+    print(f"toy.compare: {message}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

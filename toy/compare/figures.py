@@ -1,0 +1,286 @@
+"""The figures of the comparison, drawn from its CSVs. Methods keep their order and their marker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from toy.compare.language import METHODS
+from toy.compare.treatments import TREATMENTS
+from toy.figures import DASHES, plt
+from toy.tables import NORMAL_95
+
+SIZE_LABELS = {"published": "its own size", "equal_size": "equal size"}
+OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
+LINES = [name for name in TREATMENTS if name in METHODS]  # every method that is drawn as a line
+COLOURS = (
+    *("#000000", "#c0392b", "#e08214", "#b05fc2", "#1f4e9c", "#4ea1d3", "#0a7e6e", "#5b8c2a"),
+    *("#8a6d00", "#7f8c8d", "#d4348d"),
+)
+MARKERS = "os^DvPX*<>h"
+INTERVAL = "mean and 95 % interval over seeds"
+
+
+def draw(frames: dict[str, pd.DataFrame], summaries: dict[str, pd.DataFrame]) -> dict[str, Figure]:
+    """The figures of the parts that are there, by file name."""
+    drawn: dict[str, Figure] = {}
+    if "signal" in summaries:
+        drawn |= _signal(summaries["signal"])
+    curves: dict[str, Callable[[pd.DataFrame], Figure]] = {
+        "mislabelled": _mislabelled,
+        "sequences": _sequences,
+    }
+    drawn |= {part: make(frames[part]) for part, make in curves.items() if part in frames}
+    if "shared_features" in frames:
+        drawn["shared_features"] = _shared(summaries["harms"])
+    if "unsolvable" in frames:
+        drawn["unsolvable"] = _unsolvable(summaries["harms"])
+    if "language" in frames:
+        drawn["language"] = _language(summaries["language"])
+        drawn["language_training"] = _language_training(frames["language"])
+    return drawn
+
+
+def label(method: str) -> str:
+    """The name of a method in figures and tables."""
+    return TREATMENTS[method].label
+
+
+def _in_order(methods: pd.Series) -> list[str]:
+    return [name for name in TREATMENTS if name in set(methods)]
+
+
+def _forest(
+    axes: Axes, rows: pd.DataFrame, order: list[str], settings: list[str], names: bool
+) -> None:
+    """A line a method, a marker a setting; a seed that never solved makes the mean a lower bound,
+    drawn as an open arrow."""
+    for j, setting in enumerate(settings):
+        part = rows[rows["setting"] == setting].set_index("method").reindex(order)
+        y = np.arange(len(order)) + 0.18 * (2 * j - len(settings) + 1)
+        bound = part["solved"] < part["n"]
+        look = {"color": ("black", "#c0392b", "#3b3b98")[j], "markersize": 5}
+        known = ~bound
+        axes.errorbar(
+            part["mean"][known],
+            y[known],
+            xerr=part["ci95"][known],
+            fmt="os^"[j],
+            markerfacecolor=None if j == 0 else "white",
+            linewidth=1,
+            label=SIZE_LABELS.get(setting, setting),
+            **look,
+        )
+        axes.plot(part["mean"][bound], y[bound], ">", markerfacecolor="white", **look)
+    axes.set_yticks(range(len(order)), [label(m) for m in order] if names else [])
+    axes.set_ylim(len(order) - 0.5, -0.5)
+    for edge in range(0, len(order), 2):
+        axes.axhspan(edge - 0.5, edge + 0.5, color="0.95", zorder=-1)
+
+
+def _signal(summary: pd.DataFrame) -> dict[str, Figure]:
+    drawn = {}
+    settings = [s for s in SIZE_LABELS if s in set(summary["setting"])]
+    escape = summary[summary["experiment"] == "six_options"]
+    if not escape.empty:
+        order = _in_order(escape["method"])
+        starts, kinds = sorted(escape["p_c"].unique())[::-1], [*dict.fromkeys(escape["optimizer"])]
+        figure, grid = plt.subplots(
+            len(kinds),
+            len(starts),
+            figsize=(3 + 3.6 * len(starts), 1 + 0.32 * len(order) * len(kinds)),
+            layout="constrained",
+            squeeze=False,
+        )
+        for i, kind in enumerate(kinds):
+            for j, start in enumerate(starts):
+                axes = grid[i, j]
+                rows = escape[(escape["optimizer"] == kind) & (escape["p_c"] == start)]
+                _forest(axes, rows, order, settings, names=j == 0)
+                axes.set(xscale="log", title=f"{OPTIMIZERS[kind]}, from P(correct) = {start:g}")
+        for axes in grid[-1]:
+            axes.set_xlabel("updates to P(correct) = 0.9 (open arrow: not solved by all seeds)")
+        grid[0, 0].legend(fontsize=8)
+        figure.suptitle(f"Six options, G = 16; {INTERVAL}")
+        drawn["six_options"] = figure
+    curves = summary[summary["quantity"].isin(("accuracy", "entropy"))]
+    if not curves.empty:
+        last = curves[curves["step"] == curves["step"].max()]
+        order, kinds = _in_order(last["method"]), [*dict.fromkeys(last["optimizer"])]
+        figure, grid = plt.subplots(
+            1,
+            2 * len(kinds),
+            figsize=(3 + 2.9 * 2 * len(kinds), 1 + 0.32 * len(order)),
+            layout="constrained",
+            squeeze=False,
+        )
+        for i, kind in enumerate(kinds):
+            for j, quantity in enumerate(("accuracy", "entropy")):
+                rows = last[(last["optimizer"] == kind) & (last["quantity"] == quantity)]
+                axes = grid[0, 2 * i + j]
+                _forest(axes, rows, order, settings, names=i == j == 0)
+                unit = "" if quantity == "accuracy" else ", nats (uniform: 4.6)"
+                title = f"{OPTIMIZERS[kind]}, after {int(last['step'].max())} updates"
+                axes.set(xlabel=f"{quantity}{unit}", title=title)
+        grid[0, 0].legend(fontsize=8)
+        questions = last["experiment"].iloc[0].removeprefix("questions_").replace("x", " × ")
+        figure.suptitle(f"{questions} options, 98 % negative groups at the start; {INTERVAL}")
+        drawn["many_questions"] = figure
+    return drawn
+
+
+def _lines(axes: Axes, frame: pd.DataFrame, quantity: str, key: str = "method") -> None:
+    """Mean over seeds against the step, with bars at a few places."""
+    for method in _in_order(frame[key]):
+        rows = frame[frame[key] == method].groupby("step")[quantity].agg(["mean", "std", "count"])
+        half = NORMAL_95 * rows["std"] / np.sqrt(rows["count"])
+        i = LINES.index(method)
+        axes.errorbar(
+            rows.index,
+            rows["mean"],
+            yerr=half,
+            errorevery=(i % 4, max(4, len(rows) // 4)),
+            markevery=(i % 4, max(4, len(rows) // 4)),
+            label=label(method),
+            linewidth=1.3,
+            markersize=5,
+            color=COLOURS[i],
+            marker=MARKERS[i],
+            linestyle=DASHES[i % len(DASHES)],
+        )
+
+
+def _mislabelled(frame: pd.DataFrame) -> Figure:
+    kinds = [*dict.fromkeys(frame["optimizer"])]
+    columns = {
+        "accuracy": "true accuracy on the mislabelled questions",
+        "other_accuracy": "accuracy on the other questions",
+        "entropy": "entropy on the mislabelled questions, nats",
+    }
+    figure, grid = plt.subplots(
+        len(kinds), 3, figsize=(14, 0.6 + 3.4 * len(kinds)), layout="constrained", squeeze=False
+    )
+    for i, kind in enumerate(kinds):
+        for j, (quantity, text) in enumerate(columns.items()):
+            _lines(grid[i, j], frame[frame["optimizer"] == kind], quantity)
+            grid[i, j].set(ylabel=text, xlabel="update", title=OPTIMIZERS[kind])
+    figure.suptitle(
+        "20 % of the questions are always marked wrong, and the policy had them right; GRPO never "
+        f"touches those; {INTERVAL}"
+    )
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=8)
+    return figure
+
+
+def _sequences(frame: pd.DataFrame) -> Figure:
+    panels = [
+        ("unsolvable", "length", "mean length, tokens (limit 12)"),
+        ("unsolvable", "token_entropy", "entropy, nats a token (uniform: 1.1)"),
+        ("unsolvable", "truncated", "share truncated"),
+        ("solvable", "accuracy", "accuracy"),
+        ("solvable", "length", "mean length, tokens"),
+        ("solvable", "token_entropy", "entropy, nats a token"),
+    ]
+    figure, grid = plt.subplots(2, 3, figsize=(14, 7.4), layout="constrained")
+    for axes, (setting, quantity, text) in zip(grid.flat, panels, strict=True):
+        _lines(axes, frame[frame["setting"] == setting], quantity)
+        axes.set(xlabel="update", ylabel=text, title=f"{setting} question")
+    figure.suptitle(f"Sequences of up to 12 tokens, SGD, G = 16; {INTERVAL}")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=8)
+    return figure
+
+
+def _shared(summary: pd.DataFrame) -> Figure:
+    rows = summary[summary["experiment"] == "shared_features"]
+    order = _in_order(rows["method"])
+    settings = sorted(set(rows["setting"]), key=lambda s: float(s.removeprefix("rho=")))
+    figure, grid = plt.subplots(
+        1, len(settings), figsize=(3 + 3 * len(settings), 3.6), layout="constrained", squeeze=False
+    )
+    for j, setting in enumerate(settings):
+        _forest(grid[0, j], rows[rows["setting"] == setting], order, [setting], names=j == 0)
+        rho = setting.removeprefix("rho=")
+        grid[0, j].set(xscale="log", title=f"correlation {rho}", xlabel="updates to 0.9")
+    figure.suptitle(
+        "The right answer shares features with the confident mistake (open arrow: not solved by "
+        f"all seeds); {INTERVAL}"
+    )
+    return figure
+
+
+def _unsolvable(summary: pd.DataFrame) -> Figure:
+    rows = summary[summary["experiment"] == "unsolvable"]
+    order, settings = _in_order(rows["method"]), []
+    for (setting, kind), part in rows.groupby(["setting", "optimizer"], sort=False):
+        settings.append((setting, kind, part["step"].max()))
+    figure, grid = plt.subplots(
+        2, len(settings), figsize=(3 + 3.4 * len(settings), 6.4), layout="constrained"
+    )
+    for j, (setting, kind, step) in enumerate(settings):
+        part = rows[
+            (rows["setting"] == setting) & (rows["optimizer"] == kind) & (rows["step"] == step)
+        ]
+        for i, quantity in enumerate(("accuracy", "entropy")):
+            _forest(grid[i, j], part[part["quantity"] == quantity], order, [setting], names=j == 0)
+            grid[i, j].set(
+                xlabel=f"{quantity} on the solvable half",
+                title=f"{setting}, {OPTIMIZERS[kind]}, {int(step)} updates",
+            )
+    figure.suptitle(
+        f"Half of the questions can't be solved, and all share d parameters; {INTERVAL}"
+    )
+    return figure
+
+
+def _language(summary: pd.DataFrame) -> Figure:
+    """The difference to GRPO by level, at the end."""
+    rows = summary[summary["quantity"].isin(("pass@1 minus GRPO", "pass@16 minus GRPO"))]
+    rows = rows[rows["step"] == rows["step"].max()]
+    levels = sorted(set(rows["setting"]), key=lambda s: (s != "all", s))
+    order = _in_order(rows["method"])
+    figure, grid = plt.subplots(
+        2, len(levels), figsize=(3 + 2.2 * len(levels), 8), layout="constrained", squeeze=False
+    )
+    for i, k in enumerate(("pass@1", "pass@16")):
+        for j, level in enumerate(levels):
+            part = rows[(rows["setting"] == level) & (rows["quantity"] == f"{k} minus GRPO")]
+            part = part.assign(mean=100 * part["mean"], ci95=100 * part["ci95"])
+            _forest(grid[i, j], part, order, [level], names=j == 0)
+            grid[i, j].axvline(0, color="0.4", linewidth=0.8)
+            title = "all levels" if level == "all" else f"level {level}"
+            grid[i, j].set(title=f"{k}, {title}", xlabel="points against GRPO")
+    figure.suptitle(
+        "Bundled language model, 60 updates: difference to GRPO with the same seed and questions; "
+        "mean and 95 % t-interval over seeds"
+    )
+    return figure
+
+
+def _language_training(frame: pd.DataFrame) -> Figure:
+    log = frame[frame["level"] == "training"]
+    panels = {
+        "reward": "mean reward",
+        "negative_share": "share of negative groups",
+        "neg_to_mixed_rms": "RMS advantage, negative to mixed groups",
+        "entropy": "entropy, nats a token",
+        "mean_length": "mean length, tokens",
+        "confidence": "mean confidence π̄",
+    }
+    figure, grid = plt.subplots(2, 3, figsize=(14, 7.4), layout="constrained")
+    for axes, (quantity, text) in zip(grid.flat, panels.items(), strict=True):
+        rows = log[log["quantity"] == quantity]
+        if quantity == "neg_to_mixed_rms":
+            rows = rows[rows["value"] > 0]
+            axes.set_yscale("log")
+        _lines(axes, rows, "value")
+        axes.set(xlabel="update", ylabel=text)
+    figure.suptitle(f"Bundled language model in training; {INTERVAL}")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=8)
+    return figure
