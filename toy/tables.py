@@ -20,7 +20,11 @@ def summarize_escapes(runs: pd.DataFrame) -> pd.DataFrame:
     mean is a lower bound."""
     cell = ["experiment", "method", "optimizer", "p_c", "group_size", "cap"]
     table = _mean_and_interval(runs, cell, "steps")
-    solved = (~runs["censored"].astype(bool)).groupby([runs[c] for c in cell], sort=False).sum()
+    solved = (
+        (~runs["censored"].astype(bool))
+        .groupby([runs[c] for c in cell], sort=False, dropna=False)
+        .sum()
+    )
     return table.assign(quantity="steps_to_90", solved=solved.to_numpy()).reindex(columns=COLUMNS)
 
 
@@ -37,7 +41,11 @@ def summarize_curves(
 
 
 def _mean_and_interval(runs: pd.DataFrame, cell: list[str], column: str) -> pd.DataFrame:
-    table = runs.groupby(cell, sort=False)[column].agg(["mean", "std", "count"]).reset_index()
+    table = (
+        runs.groupby(cell, sort=False, dropna=False)[column]
+        .agg(["mean", "std", "count"])
+        .reset_index()
+    )
     table["ci95"] = NORMAL_95 * table["std"] / np.sqrt(table["count"])
     return table.rename(columns={"count": "n"}).drop(columns="std")
 

@@ -82,6 +82,24 @@ class LensConfig:
     it is then practically 0, D is 2 max π̄ in mixed groups too, and the calibrated rewards of a
     mixed group look like the paper's own example [1, 0, −1, …, −1] before the 1/G.
 
+    What is known of the switches:
+
+    - `baseline`: hold D fixed and leave out std and 1/G. Then (1/G) Σ A_i ∇ log π(o_i), with the
+      mean of the *others* taken off, is unbiased for ∇J_MLE: that mean does not depend on o_i, and
+      E[∇ log π] = 0. The group's mean holds i itself at weight 1/G, which takes exactly 1/G of the
+      gradient away. With D from the same group neither is unbiased. Either way identical wrong
+      answers give 0.
+    - `guard` κ: π/(D−π) ≤ 1/(κ−1), so rewards stay above −scale/(κ−1). After centring, correct
+      answers are above 0 and wrong ones below in every mixed group if scale < (κ−1)/(G−2). This is
+      sharp: one correct answer, one wrong with odds 0 and G−2 at the floor have the mean
+      (1 − (G−2)·scale/(κ−1))/G. For 1/G it asks for κ > 2 − 2/G.
+    - `negative_norm="posterior_std"`: p = (k+1)/(G+2) is the posterior mean of the accuracy under a
+      uniform prior; see `lens_ref.extensions.posterior_scale`.
+    - `truncated`: fifteen wrong answers of π̄ = .85 ± .03 and a repetitive one of .99 that ran into
+      the limit. "keep" lets it set D, and shrinks the spread of the others' odds from .059 to .047;
+      "exclude_from_max" leaves them as they were. An *unsure* truncated answer, π̄ = .70, is pushed
+      up under both; under "mask" it has no say.
+
     Raises:
         ValueError: a value outside its choices or range, naming the field.
     """

@@ -25,8 +25,8 @@ point for every G as long as guard · max p* ≤ 1: there r/π = 1/D on every sa
 variance, and every calibrated reward is p* − (1−p*) p*/(1−p*) = 0. For p* = (.3, .2, .1) the flow
 from uniform ends there. Where the guard is what decides, it overshoots: p* = (.6, .3, .1) ends at
 P(first) = .80 instead of .6. Verdicts sampled as Bernoulli(p*) do *not* lead to D·p*: with D from
-the same group, p* = (.3, .2, .1) ends near (.39, .33, .28), too flat; with the true D instead, the
-fixed point is D·p* again. As printed (1/G and std) neither rule matches probabilities: with
+the same group, p* = (.3, .2, .1) ends at (.38–.40, .33, .27–.28), too flat; with the true D, D·p*
+is a fixed point again. As printed (1/G and std) neither rule matches probabilities: with
 sampled verdicts both p* end above .98 on the first answer, as in reward maximisation.
 """
 
@@ -52,8 +52,8 @@ def likelihood_optimum(
 ) -> Tensor:
     """The policy that maximises J_MLE over the simplex (statement and proof: this module).
 
-    Without `difficulty`, or with the true one, it is D ρ p*. Under another D it is the water-filling
-    ρ (D − λ(1−p*))₊, with λ found exactly, by sorting.
+    Without `difficulty`, or with the true one, it is D ρ p*. Under another D it is the
+    water-filling ρ (D − λ(1−p*))₊, with λ found exactly, by sorting.
 
     Where some p* = 1, nothing bounds π on those answers, and every distribution on them attains
     J_MLE = 1: the ρ-weighted one is returned (uniform where ρ = 1). So p* = (1, ½) gives (1, 0),
@@ -62,7 +62,8 @@ def likelihood_optimum(
 
     Args:
         p_star: `[..., K]` probability that each answer is correct, in [0, 1].
-        difficulty: `[...]` D > 0, one a question, or a scalar, +∞ allowed; default the true D.
+        difficulty: `[...]` D > 0, one a question, or a scalar, +∞ allowed; default the true D. A
+            single question `[K]` may be given several.
         preference: `[..., K]` ρ ≥ 0; default 1. An answer with ρ = 0 gets nothing.
 
     Returns:
@@ -71,6 +72,7 @@ def likelihood_optimum(
     Raises:
         DomainError: D Σρ ≤ 1, so that no policy has π < Dρ everywhere; an argument outside its
             domain.
+        ValueError: shapes that do not line up.
     """
     p_star = as_float(p_star, "p_star")
     rho = torch.ones_like(p_star) if preference is None else as_float(preference, "preference")
@@ -78,6 +80,9 @@ def likelihood_optimum(
     if difficulty is not None:
         d = as_float(difficulty, "difficulty").detach()
         require(d > 0, d, "difficulty", "D is above 0", DomainError)
+        if d.ndim >= p_star.ndim > 1:
+            shape, wanted = tuple(d.shape), tuple(p_star.shape[:-1])
+            raise ValueError(f"difficulty has shape {shape}: expected one a question, {wanted}")
     p_star, rho, d = broadcast(p_star.detach(), rho.detach(), d.unsqueeze(-1))
     dtype = common_dtype(p_star, rho)
     p_star, rho, d = p_star.to(dtype), rho.to(dtype), d[..., :1].to(dtype)

@@ -18,7 +18,7 @@ every correct answer, not 0, and the likelihood wants π ∝ μ on them. Six opt
 - weigh correct samples by 1/μ (`inverse_sampling_weights`): they then add Σ_correct log π,
   greatest where π is uniform on them, and wrong samples are least costly at π = 0;
 - keep π ≤ Dρ on correct answers too (`bounded_coefficient`): at π* all of them sit on the bound,
-  with multipliers μ/D > 0, and there is nowhere else to put mass but on wrong answers.
+  with multipliers μ/D > 0, and the slope on wrong answers is −μ/D < 0 (KKT with Σπ = 1 slack).
 """
 
 from __future__ import annotations
@@ -69,14 +69,15 @@ def off_policy_coefficient(
             a cap; an argument outside its domain.
     """
     coefficient = mle_coefficient(log_pi, rewards, difficulty, preference)  # checks all but μ
-    log_mu = _sampled(log_mu)
-    log_ratio = as_float(log_pi, "log_pi").clamp(max=0.0) - log_mu
+    log_pi = as_float(log_pi, "log_pi").clamp(max=0.0)
+    log_pi, log_mu, coefficient = broadcast(log_pi, _sampled(log_mu), coefficient)
+    log_ratio = log_pi - log_mu
     if cap is not None:
         require_positive(cap, "cap")
         log_ratio = log_ratio.clamp(max=math.log(cap))
     dtype = common_dtype(coefficient, log_mu)
     ratio = log_ratio.to(dtype).exp()
-    rule = "pi/mu overflows; pass a cap, or a ratio of lengths' geometric means"
+    rule = "pi/mu overflows; pass a cap"
     require(ratio.isfinite(), log_ratio, "log_pi - log_mu", rule, DomainError)
     return ratio * coefficient
 
@@ -121,8 +122,8 @@ def bounded_coefficient(
     log_bound = as_float(difficulty, "difficulty").log()
     if preference is not None:
         log_bound = log_bound + as_float(preference, "preference").log()
-    reached = (rewards == 1) & (as_float(log_pi, "log_pi") >= log_bound)
-    return coefficient.masked_fill(reached, 0.0)
+    # where r < 1 this has been refused already
+    return coefficient.masked_fill(as_float(log_pi, "log_pi") >= log_bound, 0.0)
 
 
 def _sampled(log_mu: Tensor) -> Tensor:

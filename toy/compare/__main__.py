@@ -103,7 +103,7 @@ def write(
     """CSVs, figures and what they were made with. The files of parts that were not asked for stay
     as they are."""
     for part, rows in outcome.frames.items():
-        rows.to_csv(out / f"{part}.csv", index=False, float_format="%.6g")
+        rows.to_csv(out / f"{part}.csv", index=False, float_format="%.5g")
     for name, figure in figures.draw(outcome.frames, summaries).items():
         figure.savefig(out / f"{name}.png", dpi=110)
     manifest = {

@@ -76,7 +76,24 @@ def _tree(file: Path) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and _is_text(body[0]):
             node.body = body[1:]
-    return ast.dump(tree)
+    return _dump(tree)
+
+
+def _dump(node: Any) -> str:
+    """`ast.dump` of Python 3.11, on any version: a run that moves to another machine goes on."""
+    if isinstance(node, list):
+        return f"[{', '.join(map(_dump, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = {
+        name: value
+        for name, value in ast.iter_fields(node)
+        if not (value is None and getattr(type(node), name, ...) is None)  # optional and absent
+        and not (name == "type_params" and not value)  # since 3.12
+    }
+    if isinstance(node, ast.JoinedStr):  # some 3.12 put empty texts into nested ones
+        fields["values"] = [v for v in node.values if getattr(v, "value", None) != ""]
+    return f"{type(node).__name__}({', '.join(f'{k}={_dump(v)}' for k, v in fields.items())})"
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from scipy import stats
 
-from toy.compare.language import METHODS
+from toy.compare.language import METHODS, against_grpo
 from toy.compare.treatments import TREATMENTS
 from toy.figures import DASHES, plt
 from toy.tables import NORMAL_95
@@ -82,6 +84,15 @@ def _forest(
         axes.axhspan(edge - 0.5, edge + 0.5, color="0.95", zorder=-1)
 
 
+def _log_steps(axes: Axes) -> None:
+    """A logarithmic axis of plain numbers: 10, 20, 50, 100, …"""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params("x", labelrotation=30)
+
+
 def _signal(summary: pd.DataFrame) -> dict[str, Figure]:
     drawn = {}
     settings = [s for s in SIZE_LABELS if s in set(summary["setting"])]
@@ -101,10 +112,10 @@ def _signal(summary: pd.DataFrame) -> dict[str, Figure]:
                 axes = grid[i, j]
                 rows = escape[(escape["optimizer"] == kind) & (escape["p_c"] == start)]
                 _forest(axes, rows, order, settings, names=j == 0)
-                axes.set(xscale="log", title=f"{OPTIMIZERS[kind]}, from P(correct) = {start:g}")
-        for axes in grid[-1]:
-            axes.set_xlabel("updates to P(correct) = 0.9 (open arrow: not solved by all seeds)")
-        grid[0, 0].legend(fontsize=8)
+                _log_steps(axes)
+                axes.set_title(f"{OPTIMIZERS[kind]}, from P(correct) = {start:g}")
+        figure.supxlabel("updates to P(correct) = 0.9 (open arrow: not solved by all seeds)")
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
         figure.suptitle(f"Six options, G = 16; {INTERVAL}")
         drawn["six_options"] = figure
     curves = summary[summary["quantity"].isin(("accuracy", "entropy"))]
@@ -126,18 +137,19 @@ def _signal(summary: pd.DataFrame) -> dict[str, Figure]:
                 unit = "" if quantity == "accuracy" else ", nats (uniform: 4.6)"
                 title = f"{OPTIMIZERS[kind]}, after {int(last['step'].max())} updates"
                 axes.set(xlabel=f"{quantity}{unit}", title=title)
-        grid[0, 0].legend(fontsize=8)
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         questions = last["experiment"].iloc[0].removeprefix("questions_").replace("x", " × ")
         figure.suptitle(f"{questions} options, 98 % negative groups at the start; {INTERVAL}")
         drawn["many_questions"] = figure
     return drawn
 
 
-def _lines(axes: Axes, frame: pd.DataFrame, quantity: str, key: str = "method") -> None:
-    """Mean over seeds against the step, with bars at a few places."""
-    for method in _in_order(frame[key]):
-        rows = frame[frame[key] == method].groupby("step")[quantity].agg(["mean", "std", "count"])
-        half = NORMAL_95 * rows["std"] / np.sqrt(rows["count"])
+def _lines(axes: Axes, frame: pd.DataFrame, quantity: str, quantile: float = NORMAL_95) -> None:
+    """Mean over seeds against the step, with bars of so many standard errors at a few places."""
+    for method in _in_order(frame["method"]):
+        same = frame[frame["method"] == method]
+        rows = same.groupby("step")[quantity].agg(["mean", "std", "count"])
+        half = quantile * rows["std"] / np.sqrt(rows["count"])
         i = LINES.index(method)
         axes.errorbar(
             rows.index,
@@ -206,7 +218,8 @@ def _shared(summary: pd.DataFrame) -> Figure:
     for j, setting in enumerate(settings):
         _forest(grid[0, j], rows[rows["setting"] == setting], order, [setting], names=j == 0)
         rho = setting.removeprefix("rho=")
-        grid[0, j].set(xscale="log", title=f"correlation {rho}", xlabel="updates to 0.9")
+        _log_steps(grid[0, j])
+        grid[0, j].set(title=f"correlation {rho}", xlabel="updates to 0.9")
     figure.suptitle(
         "The right answer shares features with the confident mistake (open arrow: not solved by "
         f"all seeds); {INTERVAL}"
@@ -241,46 +254,68 @@ def _unsolvable(summary: pd.DataFrame) -> Figure:
 def _language(summary: pd.DataFrame) -> Figure:
     """The difference to GRPO by level, at the end."""
     rows = summary[summary["quantity"].isin(("pass@1 minus GRPO", "pass@16 minus GRPO"))]
-    rows = rows[rows["step"] == rows["step"].max()]
+    updates = rows["step"].max()
+    rows = rows[(rows["step"] == updates) & (rows["setting"] != "4-5")]
     levels = sorted(set(rows["setting"]), key=lambda s: (s != "all", s))
     order = _in_order(rows["method"])
+    quantities = [*dict.fromkeys(rows["quantity"])]
     figure, grid = plt.subplots(
-        2, len(levels), figsize=(3 + 2.2 * len(levels), 8), layout="constrained", squeeze=False
+        len(quantities),
+        len(levels),
+        figsize=(3 + 2.2 * len(levels), 0.6 + 3.7 * len(quantities)),
+        layout="constrained",
+        squeeze=False,
+        sharex="row",
     )
-    for i, k in enumerate(("pass@1", "pass@16")):
+    for i, quantity in enumerate(quantities):
         for j, level in enumerate(levels):
-            part = rows[(rows["setting"] == level) & (rows["quantity"] == f"{k} minus GRPO")]
+            part = rows[(rows["setting"] == level) & (rows["quantity"] == quantity)]
             part = part.assign(mean=100 * part["mean"], ci95=100 * part["ci95"])
             _forest(grid[i, j], part, order, [level], names=j == 0)
             grid[i, j].axvline(0, color="0.4", linewidth=0.8)
+            linear = 3 if quantity.startswith("pass@1 ") else 10  # one method may fall far
+            grid[i, j].set_xscale("symlog", linthresh=linear, linscale=2)
+            grid[i, j].set_xticks(ticks := [-50, -linear, 0, linear], map(str, ticks))
             title = "all levels" if level == "all" else f"level {level}"
-            grid[i, j].set(title=f"{k}, {title}", xlabel="points against GRPO")
+            grid[i, j].set(title=f"{quantity.split()[0]}, {title}", xlabel="points against GRPO")
     figure.suptitle(
-        "Bundled language model, 60 updates: difference to GRPO with the same seed and questions; "
-        "mean and 95 % t-interval over seeds"
+        f"Bundled language model, {int(updates)} updates: difference to GRPO with the same seed "
+        "and questions; mean and 95 % t-interval over seeds"
     )
     return figure
 
 
 def _language_training(frame: pd.DataFrame) -> Figure:
     log = frame[frame["level"] == "training"]
-    panels = {
-        "reward": "mean reward",
-        "negative_share": "share of negative groups",
-        "neg_to_mixed_rms": "RMS advantage, negative to mixed groups",
+    means = {
         "entropy": "entropy, nats a token",
         "mean_length": "mean length, tokens",
-        "confidence": "mean confidence π̄",
+        "neg_to_mixed_rms": "RMS advantage, negative to mixed groups",
+    }
+    differences = {  # and up to where the scale is linear
+        "entropy": ("entropy, nats, less GRPO's", 0.02),
+        "mean_length": ("mean length, tokens, less GRPO's", 0.2),
+        "negative_share": ("share of negative groups, less GRPO's", 0.05),
     }
     figure, grid = plt.subplots(2, 3, figsize=(14, 7.4), layout="constrained")
-    for axes, (quantity, text) in zip(grid.flat, panels.items(), strict=True):
+    for axes, (quantity, text) in zip(grid[0], means.items(), strict=True):
         rows = log[log["quantity"] == quantity]
         if quantity == "neg_to_mixed_rms":
             rows = rows[rows["value"] > 0]
             axes.set_yscale("log")
-        _lines(axes, rows, "value")
+        _lines(axes, rows, "value", quantile=0.0)  # the questions differ between seeds: see below
         axes.set(xlabel="update", ylabel=text)
-    figure.suptitle(f"Bundled language model in training; {INTERVAL}")
+    paired, seeds = against_grpo(log), log["seed"].nunique()
+    for axes, (quantity, (text, linear)) in zip(grid[1], differences.items(), strict=True):
+        rows = paired[paired["quantity"] == quantity]
+        _lines(axes, rows, "value", quantile=stats.t.ppf(0.975, seeds - 1))
+        axes.axhline(0, color="0.4", linewidth=0.8)
+        axes.set_yscale("symlog", linthresh=linear, linscale=2)
+        axes.set(xlabel="update", ylabel=text)
+    figure.suptitle(
+        "Bundled language model in training. Above: means over seeds. Below: difference to GRPO "
+        "with the same seed and questions; mean and 95 % t-interval over seeds"
+    )
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", fontsize=8)
     return figure

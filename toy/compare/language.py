@@ -28,8 +28,16 @@ METHODS = {
     "lens_pooled": "lens_pooled",
 }
 PASS_AT = ("pass@1", "pass@16")
-LOGGED = ("reward", "negative_share", "neg_to_mixed_rms", "entropy", "mean_length", "confidence")
-SOURCES = (*LIBRARY_SOURCES, "lens_ref/rlvr/update.py", "lens_ref/rlvr/sampler.py")
+LOGGED = (
+    *("reward", "negative_share", "neg_to_mixed_rms", "entropy", "mean_length", "confidence"),
+    "clip_fraction",
+)
+TRAINING = "batch config evaluation grading metrics policy sampler tasks trainer treatment update"
+SOURCES = (
+    *LIBRARY_SOURCES,
+    *(f"lens_ref/rlvr/{name}.py" for name in TRAINING.split()),
+    *("lens_ref/tiny/task.py", "lens_ref/tiny/tokenizer.py"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,9 @@ class LanguageModel:
     on one rollout batch. A row a number."""
 
     treatment: str
+    method: str  # of the trainer
     seed: int
-    updates: int = 60
+    updates: int
     part: str = "language"
     sources: tuple[str, ...] = SOURCES
 
@@ -58,7 +67,7 @@ class LanguageModel:
 
         from lens_ref.rlvr.config import load
         from lens_ref.rlvr.policy import load_policy
-        from lens_ref.rlvr.run_folder import RunFolder, find_runs
+        from lens_ref.rlvr.run_folder import RunFolder
         from lens_ref.rlvr.session import load_data
         from lens_ref.rlvr.trainer import StopRequest, Trainer
         from lens_ref.verifier import Verifier
@@ -66,7 +75,7 @@ class LanguageModel:
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         settings: dict[str, Any] = {
-            "methods": [METHODS[self.treatment]],
+            "methods": [self.method],
             "seed": self.seed,
             "steps": self.updates,
             "device": "cpu",
@@ -74,10 +83,11 @@ class LanguageModel:
         }
         if self.updates < 20:  # a look, not a measurement
             settings |= {"data.test_questions": 50, "eval.n": 4, "rollout.questions": 32}
-        found = list(workspace.glob("*/manifest.json"))
-        folder = (
-            find_runs(workspace)[0] if found else RunFolder.create(workspace, load(None, settings))
-        )
+        begun = [path.parent for path in workspace.glob("*/config.yaml")]
+        if begun:
+            folder = RunFolder(begun[0])
+        else:
+            folder = RunFolder.create(workspace, load(None, settings))
         config = folder.config()
         if not folder.finished:
             with Verifier(config.verifier.workers, config.verifier.timeout) as verifier:
@@ -120,36 +130,54 @@ def _log(folder: Path, per_batch: int) -> list[tuple[str, int, str, float]]:
 def cells(full: bool, seed_base: int) -> list[LanguageModel]:
     """Eleven methods, five seeds; short: two methods, one seed, eight updates."""
     if not full:
-        return [LanguageModel(t, seed_base, 8) for t in ("grpo", "lens_paper")]
+        return [LanguageModel(t, METHODS[t], seed_base, 8) for t in ("grpo", "lens_paper")]
     seeds = range(seed_base, seed_base + 5)
-    return [LanguageModel(treatment, seed, 60) for treatment in METHODS for seed in seeds]
+    return [LanguageModel(t, method, seed, 60) for t, method in METHODS.items() for seed in seeds]
 
 
 def summarize(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Mean and 95 % t-interval over seeds at the first and last step of every number, and the same
-    for the difference to GRPO, seed by seed; `setting` is the level, or "training"."""
+    """Mean and 95 % t-interval over seeds at the first and last step of every number; the same for
+    the difference to GRPO and for the gain of pass@k since the start, seed by seed. `setting` is
+    the level, or "training"."""
     if "language" not in frames:
         return pd.DataFrame()
     frame = frames["language"]
-    keys = ["level", "quantity", "seed", "step"]
-    baseline = frame[frame["method"] == "grpo"].set_index(keys)["value"].rename("grpo")
-    paired = frame.join(baseline, on=keys)
-    paired["value"] -= paired["grpo"]
-    paired = paired[paired["grpo"].notna() & (paired["method"] != "grpo")]
+    first, last = (frame.groupby("quantity")["step"].transform(pick) for pick in ("min", "max"))
+    ends = frame[(frame["step"] == first) | (frame["step"] == last)]
+    start, end = frame[frame["step"] == first], frame[frame["step"] == last]
+    shown = {
+        "": ends,
+        " minus GRPO": against_grpo(ends),
+        " gain": _minus(
+            end[end["quantity"].isin(PASS_AT)],
+            start,
+            matched_over=("method", "seed", "level", "quantity"),
+        ),
+    }
     rows = []
-    for suffix, part in (("", frame), (" minus GRPO", paired)):
-        for (level, quantity), numbers in part.groupby(["level", "quantity"], sort=False):
-            for step in sorted({numbers["step"].min(), numbers["step"].max()}):
-                at = numbers[numbers["step"] == step]
-                for method, values in at.groupby("method", sort=False)["value"]:
-                    mean, half = _interval(values.to_numpy())
-                    rows.append(
-                        (f"{quantity}{suffix}", method, step, mean, half, len(values), level)
-                    )
+    for suffix, part in shown.items():
+        cells = part.groupby(["level", "quantity", "step", "method"], sort=False)["value"]
+        for (level, quantity, step, method), values in cells:
+            mean, half = _interval(values.to_numpy())
+            rows.append((f"{quantity}{suffix}", method, step, mean, half, len(values), level))
     columns = ["quantity", "method", "step", "mean", "ci95", "n", "setting"]
     table = pd.DataFrame(rows, columns=columns)
     fixed = {"experiment": "language", "optimizer": "adamw", "group_size": 16}
     return table.assign(**fixed).reindex(columns=[*COLUMNS, "setting"])
+
+
+def against_grpo(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every number less GRPO's with the same seed, questions and step."""
+    ours, grpo = frame[frame["method"] != "grpo"], frame[frame["method"] == "grpo"]
+    return _minus(ours, grpo, matched_over=("seed", "level", "quantity", "step"))
+
+
+def _minus(rows: pd.DataFrame, others: pd.DataFrame, matched_over: tuple[str, ...]) -> pd.DataFrame:
+    """Each value less its counterpart, the other one with the same `matched_over`; rows without a
+    counterpart are dropped."""
+    keys = list(matched_over)
+    paired = rows.merge(others[[*keys, "value"]], on=keys, suffixes=("", "_other"))
+    return paired.assign(value=paired["value"] - paired["value_other"])
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:
