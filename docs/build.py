@@ -1,6 +1,6 @@
 """Draw the README's figure and fill in its numbers from results/: `python docs/build.py`.
 
-`--check` changes nothing and fails if README.md or docs/metrics.md would change.
+`--check` changes nothing and fails if a page would change.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import matplotlib as mpl
+import methods_page  # beside this file
 import pandas as pd
 import torch
 
@@ -150,6 +151,7 @@ def main() -> int:
     pages = {
         path: readme(path.read_text(encoding="utf-8")),
         ROOT / "docs/metrics.md": markdown(),
+        ROOT / "docs/methods.md": methods_page.page(),
     }
     if "--check" in sys.argv:
         stale = [p.name for p, text in pages.items() if p.read_text(encoding="utf-8") != text]

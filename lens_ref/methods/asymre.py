@@ -38,7 +38,7 @@ register(
         summary="rewards minus a baseline δV below the group mean",
         source="arXiv:2506.20520",
         negative_class="all_positive",
-        negative_signal="+|δV| each: wrong answers are pushed up",
+        negative_signal="+abs(δV) each: wrong answers are pushed up",
         evidence="restatements by others",
         source_defaults={"delta_v": -0.05},
         loss=PublishedLoss(clip_low=1.0, clip_high=math.inf),

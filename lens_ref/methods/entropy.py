@@ -33,35 +33,34 @@ def rl_zvp(alpha: float = 0.1, ddof: int = 0, eps: float = 0.0) -> Method:
     @torch.no_grad()
     def method(rollouts: Rollouts) -> Signal:
         p = prepare(rollouts)
-        entropy, tokens = _token_entropy(rollouts, p.valid)
-        highest = entropy.masked_fill(~tokens, 0.0).amax(-1, keepdim=True)
+        entropy, other = _token_entropy(rollouts, p.valid)
         kind = p.kind[..., None, None]
         alphas = torch.zeros_like(kind, dtype=entropy.dtype)
         alphas = alphas.masked_fill((kind == NEGATIVE) | (kind == CORRECT), alpha)
-        shift = highest.masked_fill(kind != NEGATIVE, 0.0)
+        shift = entropy.amax(-1, keepdim=True).masked_fill(kind != NEGATIVE, 0.0)
         mixed = standardized(p.rewards, p.valid, ddof, eps).to(entropy.dtype).unsqueeze(-1)
-        advantages = (mixed + alphas * (entropy - shift)).masked_fill(~tokens, 0.0)
+        advantages = entropy.sub_(shift).mul_(alphas).add_(mixed).masked_fill_(other, 0.0)
         return Signal(advantages.to(p.dtype), keep=p.valid, info={"group_kind": p.kind})
 
     return method
 
 
 def _token_entropy(rollouts: Rollouts, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """`[B, G, T]` entropies, ≥ 0 and at least float32, and which tokens count.
+    """A copy `[B, G, T]` of the entropies, ≥ 0 and at least float32, 0 where no token counts; and
+    where that is.
 
     Raises:
         DomainError: an entropy of a token that counts is negative or not finite.
     """
-    entropy = rollouts.entropy
-    assert entropy is not None  # the registry has looked
-    entropy = entropy.detach()
+    assert rollouts.entropy is not None  # the registry has looked
+    entropy = rollouts.entropy.detach()
     if entropy.dtype in (torch.float16, torch.bfloat16):
         entropy = entropy.float()
-    tokens = rollouts.response_tokens(entropy.shape[-1]) & valid.unsqueeze(-1)
-    possible = (entropy >= -ENTROPY_SLACK) & (entropy < torch.inf)
-    rule = "an entropy is finite and at least 0"
-    require(possible | ~tokens, entropy, "entropy", rule, DomainError)
-    return entropy.clamp(min=0.0), tokens
+    other = ~(rollouts.response_tokens(entropy.shape[-1]) & valid.unsqueeze(-1))
+    counted = entropy.masked_fill(other, 0.0)
+    possible = (counted >= -ENTROPY_SLACK) & (counted < torch.inf)
+    require(possible, entropy, "entropy", "an entropy is finite and at least 0", DomainError)
+    return counted.clamp_(min=0.0), other
 
 
 register(

@@ -54,17 +54,16 @@ class Batch:
         """`[B, G]` float64: the geometric-mean token probability π̄."""
         return (self.sequence_logprobs().double() / self.samples.lengths).exp()
 
-    def rollouts(self) -> Rollouts:
-        """The pure numbers that a method sees."""
+    def rollouts(self, questions: slice = slice(None)) -> Rollouts:
+        """The pure numbers that a method sees, of some of the questions."""
         assert self.rewards is not None
         assert self.old_logprobs is not None
-        mask = self.samples.mask
         return Rollouts(
-            rewards=self.rewards,
-            logprobs=self.sequence_logprobs(),
-            lengths=self.samples.lengths,
-            token_logprobs=self.old_logprobs,
-            mask=mask,
-            entropy=self.entropy,
-            truncated=self.samples.truncated,
+            rewards=self.rewards[questions],
+            logprobs=self.sequence_logprobs()[questions],
+            lengths=self.samples.lengths[questions],
+            token_logprobs=self.old_logprobs[questions],
+            mask=self.samples.mask[questions],
+            entropy=None if self.entropy is None else self.entropy[questions],
+            truncated=self.samples.truncated[questions],
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from lens_ref.core import group_kind, neg_to_mixed_rms
 from lens_ref.core.groups import CORRECT, MIXED, NEGATIVE
+from lens_ref.extensions import equivalent_alphas
 from lens_ref.rlvr.batch import Batch
 
 REASONS = ("wrong", "no_answer", "unparsable", "timeout", "error")
@@ -27,6 +29,11 @@ METRICS: dict[str, str] = {
     "neg_to_mixed_rms": "RMS advantage of negative groups over that of mixed groups: how loud the "
     "signal from negative groups is (0 for GRPO, about 0.001 for LENS as printed); empty where "
     "the update lacks one of the two kinds",
+    "alpha_posterior": "the α of standardised negative groups that dividing their centred odds by "
+    "√(p̂(1−p̂)), p̂ = (k+1)/(G+2), amounts to: to be held beside LENS's 0.25; empty without a "
+    "negative group",
+    "alpha_likelihood": "… that the likelihood's own scale (no std, no 1/G) amounts to; empty "
+    "where the update lacks negative or mixed groups",
     "confidence": "mean over answers of the geometric-mean token probability, π̄",
     "negative_confidence_spread": "mean over negative groups of the standard deviation of π̄: what "
     "LENS has to work with there; empty without a negative group",
@@ -74,6 +81,7 @@ def group_metrics(batch: Batch, questions: slice) -> dict[str, Any]:
     confidence = batch.confidence()[questions]
     negative = kind == NEGATIVE
     ratio = neg_to_mixed_rms(batch.signal.advantages[questions], kind, batch.signal.keep[questions])
+    alphas = equivalent_alphas(batch.rollouts(questions))
     mean_reward = float(rewards.mean())
     spread = confidence.std(-1, correction=0)[negative]
     truncated = batch.samples.truncated[questions].double()
@@ -86,6 +94,7 @@ def group_metrics(batch: Batch, questions: slice) -> dict[str, Any]:
         "correct_share": _share(kind == CORRECT),
         "predicted_negative_share": (1 - mean_reward) ** rewards.shape[-1],
         "neg_to_mixed_rms": float(ratio) if bool(ratio.isfinite()) else None,
+        **{name: None if math.isnan(a) else a for name, a in alphas.items()},
         "confidence": float(confidence.mean()),
         "negative_confidence_spread": float(spread.mean()) if len(spread) else None,
         "truncated_share": float(truncated.mean()),
