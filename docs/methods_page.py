@@ -50,9 +50,10 @@ def page() -> str:
         "",
         f"Advantages at the defaults (ddof = 0), G = {G}, confidences π̄ = 0.90, 0.85, …, 0.55, in "
         "a batch of three groups: all wrong, the first right, the first four right (REINFORCE++ "
-        "and SPO look at all of them). A success rate of 0.5 for `ebpo` and `spo`, a collapse rate of "
-        "0.75 for `avspo`, D̂ = 2.5 for `lens_pooled`; `rl_zvp` with one token an answer would get "
-        "0 in the first group, so its entropies are those of two tokens, 0.2 and 1.2 nats.",
+        "and SPO look at all of them). A success rate of 0.5 for `ebpo` and `spo`, a collapse "
+        "rate of 0.75 for `avspo`, D̂ = 2.5 for `lens_pooled`. `rl_zvp` would give an answer of "
+        "one token 0 in the first group: its answers have two, of 0.2 and 1.2 nats, and the first "
+        "token's advantage is shown.",
         "",
         "| method | all wrong: most … least confident | one right | wrong beside it |",
         "|---|---|---|---|",

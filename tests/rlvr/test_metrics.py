@@ -43,6 +43,9 @@ def test_a_batch_by_hand(batch: Batch) -> None:
         "correct_share": 1 / 4,
         "predicted_negative_share": 0.22340393,  # (11/16)^4
         "neg_to_mixed_rms": 0.0,
+        # odds .3846 (thrice), 1 and .4286, 1 (twice each): centred, RMS .2762595
+        "alpha_posterior": 0.7412820,  # over √(1/6 · 5/6)
+        "alpha_likelihood": 0.6379938,  # over √(1/4 · 3/4)
         "confidence": 0.625,  # (2.4 + 2.0 + 4.0 + 1.6) / 16
         "negative_confidence_spread": 0.13660254,  # (√3/10 + 1/10) / 2
         "truncated_share": 6 / 16,
@@ -64,6 +67,7 @@ def test_only_the_questions_of_the_update_count(batch: Batch) -> None:
     assert row["reward"] == 5 / 8
     assert row["predicted_negative_share"] == pytest.approx(0.01977539)  # (3/8)^4
     absent = ["neg_to_mixed_rms", "negative_confidence_spread", "neg_truncated"]
+    absent += ["alpha_posterior", "alpha_likelihood"]
     absent += [f"neg_{reason}" for reason in metrics.REASONS]
     assert {name for name, value in row.items() if value is None} == set(absent)
 

@@ -213,16 +213,26 @@ def _shared(summary: pd.DataFrame) -> Figure:
     order = _in_order(rows["method"])
     settings = sorted(set(rows["setting"]), key=lambda s: float(s.removeprefix("rho=")))
     figure, grid = plt.subplots(
-        1, len(settings), figsize=(3 + 3 * len(settings), 3.6), layout="constrained", squeeze=False
+        1,
+        len(settings),
+        figsize=(3 + 3 * len(settings), 3.8),
+        layout="constrained",
+        squeeze=False,
+        sharex=True,
     )
     for j, setting in enumerate(settings):
-        _forest(grid[0, j], rows[rows["setting"] == setting], order, [setting], names=j == 0)
+        part = rows[rows["setting"] == setting].set_index("method").reindex(order)
+        _forest(grid[0, j], part.reset_index(), order, [setting], names=j == 0)
+        for y, row in enumerate(part.itertuples()):
+            if row.solved < row.n:
+                text = f"{row.solved:.0f}/{row.n:.0f}  "
+                grid[0, j].text(row.mean, y, text, ha="right", va="center", fontsize=8)
         rho = setting.removeprefix("rho=")
         _log_steps(grid[0, j])
-        grid[0, j].set(title=f"correlation {rho}", xlabel="updates to 0.9")
+        grid[0, j].set(title=f"correlation {rho}", xlabel="updates to P(correct) = 0.9")
     figure.suptitle(
-        "The right answer shares features with the confident mistake (open arrow: not solved by "
-        f"all seeds); {INTERVAL}"
+        "The right answer shares features with the confident mistake (open arrow: the seeds that "
+        f"solved it, the others counted as 4,000); {INTERVAL}"
     )
     return figure
 
@@ -232,19 +242,22 @@ def _unsolvable(summary: pd.DataFrame) -> Figure:
     order, settings = _in_order(rows["method"]), []
     for (setting, kind), part in rows.groupby(["setting", "optimizer"], sort=False):
         settings.append((setting, kind, part["step"].max()))
+    quantities = {
+        "accuracy": "accuracy on the solvable half",
+        "entropy": "entropy on the solvable half, nats",
+        "unsolvable_entropy": "entropy on the unsolvable half, nats",
+    }
     figure, grid = plt.subplots(
-        2, len(settings), figsize=(3 + 3.4 * len(settings), 6.4), layout="constrained"
+        3, len(settings), figsize=(3 + 3.4 * len(settings), 9.4), layout="constrained"
     )
     for j, (setting, kind, step) in enumerate(settings):
         part = rows[
             (rows["setting"] == setting) & (rows["optimizer"] == kind) & (rows["step"] == step)
         ]
-        for i, quantity in enumerate(("accuracy", "entropy")):
+        for i, (quantity, text) in enumerate(quantities.items()):
             _forest(grid[i, j], part[part["quantity"] == quantity], order, [setting], names=j == 0)
-            grid[i, j].set(
-                xlabel=f"{quantity} on the solvable half",
-                title=f"{setting}, {OPTIMIZERS[kind]}, {int(step)} updates",
-            )
+            title = f"{setting}, {OPTIMIZERS[kind]}, {int(step)} updates"
+            grid[i, j].set(xlabel=text, title=title if i == 0 else "")
     figure.suptitle(
         f"Half of the questions can't be solved, and all share d parameters; {INTERVAL}"
     )

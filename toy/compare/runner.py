@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import connection
 from pathlib import Path
 
 import pandas as pd
@@ -69,10 +71,7 @@ def _run(cells: list[Cell], folder: Path, workers: int, done) -> None:  # type: 
     context = multiprocessing.get_context("spawn")
     cost_left, began = sum(cell.cost for cell in cells), time.monotonic()
     total = cost_left
-    ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-    with ProcessPoolExecutor(
-        min(workers, len(cells)), context, initializer=signal.signal, initargs=ignore
-    ) as pool:
+    with ProcessPoolExecutor(min(workers, len(cells)), context, initializer=_begin) as pool:
         futures = {pool.submit(run_cell, cell, folder): cell for cell in cells}
         try:
             for future in as_completed(futures):
@@ -82,10 +81,23 @@ def _run(cells: list[Cell], folder: Path, workers: int, done) -> None:  # type: 
                 seconds = spent * cost_left / max(total - cost_left, 1e-9)
                 done(f"about {seconds / 60:.0f} min left" if seconds > 60 else "")
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in list((pool._processes or {}).values()):  # they hold nothing unsaved
+            for process in list(pool._processes.values()):  # they hold nothing unsaved
                 process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)  # forgets its processes
             raise
+
+
+def _begin() -> None:
+    """In a worker: Ctrl-C is for the parent, and no worker outlives it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def run_cell(cell: Cell, folder: Path) -> None:

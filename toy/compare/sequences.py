@@ -29,6 +29,7 @@ SEQUENCE_TREATMENTS = (
     "ngrpo",
     "lens_paper",
     "lens_normalized_difficulty",
+    "lens_neg_unscaled",
     "lens_negative_std",
     "lens_no_demean",
     "lens_pooled",
