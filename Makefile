@@ -4,7 +4,7 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup demo test test-fast lint format toy mutants notebooks policy clean
+.PHONY: help setup demo test test-fast lint format toy compare mutants notebooks policy clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ format: setup  ## let ruff mend what it can
 
 toy: setup  ## the six-option toy and its kin: table and figures
 	$(RUN) -m toy
+
+compare: setup  ## every treatment of negative groups on the same problems, short version
+	$(RUN) -m toy.compare
 
 mutants: setup  ## break the source on purpose: every mutant must be killed by its test
 	$(RUN) tests/mutants.py

@@ -13,6 +13,7 @@ import matplotlib as mpl
 import methods_page  # beside this file
 import pandas as pd
 import torch
+import when_to_use
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -152,6 +153,7 @@ def main() -> int:
         path: readme(path.read_text(encoding="utf-8")),
         ROOT / "docs/metrics.md": markdown(),
         ROOT / "docs/methods.md": methods_page.page(),
+        ROOT / "docs/when-to-use.md": when_to_use.page(),
     }
     if "--check" in sys.argv:
         stale = [p.name for p, text in pages.items() if p.read_text(encoding="utf-8") != text]

@@ -42,6 +42,7 @@ GOLDEN, PROPERTIES = "core/test_golden.py", "core/test_properties.py"
 THEOREMS, DIFFICULTY = "core/test_theorems.py", "core/test_difficulty.py"
 WEIGHT, LIKELIHOOD = "core/test_weight.py", "core/test_likelihood.py"
 BAD_INPUT, METHODS = "core/test_bad_input.py", "core/test_methods.py"
+VALUES, STATE = "methods/test_values.py", "methods/test_state.py"
 
 MUTANTS = [
     Mutant(
@@ -348,9 +349,114 @@ MUTANTS = [
     Mutant(
         "Dr. GRPO: divided by the std",
         "methods/grpo.py",
-        "else centred(rewards, valid)",
-        "else standardized(rewards, valid)",
+        "return p.signal(centred(p.rewards, p.valid))",
+        "return p.signal(standardized(p.rewards, p.valid))",
         f"{METHODS}::test_grpo_divides_by_the_std_and_dr_grpo_does_not",
+    ),
+    Mutant(
+        "DAPO: uniform groups kept",
+        "methods/grpo.py",
+        "keep=~uniform & p.valid",
+        "keep=p.valid",
+        f"{VALUES}::test_kept_rows",
+    ),
+    Mutant(
+        "NSR: right answers kept",
+        "methods/polarity.py",
+        "keep=p.rewards < 1",
+        "keep=p.rewards < 2",
+        f"{VALUES}::test_kept_rows",
+    ),
+    Mutant(
+        "NGRPO: virtual rewards of 0",
+        "methods/virtual.py",
+        "virtual = p.rewards.new_ones(",
+        "virtual = p.rewards.new_zeros(",
+        f"{VALUES}::test_table",
+    ),
+    Mutant(
+        "AVSPO: no gate",
+        "methods/virtual.py",
+        "else rate > tau",
+        "else rate > -tau",
+        f"{VALUES}::test_avspo_gate_and_count",
+    ),
+    Mutant(
+        "AVSPO: the count rounds down",
+        "methods/virtual.py",
+        "k = torch.ceil(size * rate.sqrt() - 1e-9)",
+        "k = torch.floor(size * rate.sqrt() - 1e-9)",
+        f"{VALUES}::test_table",
+    ),
+    Mutant(
+        "RL-ZVP: the maximum over the group",
+        "methods/entropy.py",
+        "entropy.amax(-1, keepdim=True)",
+        "entropy.amax((-2, -1), keepdim=True)",
+        f"{VALUES}::test_rl_zvp",
+    ),
+    Mutant(
+        "RL-ZVP: padding counts",
+        "methods/entropy.py",
+        ".add_(mixed).masked_fill_(other, 0.0)",
+        ".add_(mixed)",
+        f"{VALUES}::test_rl_zvp",
+    ),
+    Mutant(
+        "REINFORCE++: token weights ignored",
+        "methods/reinforce_pp.py",
+        'rollouts.lengths if weighting == "token" else None',
+        "None",
+        f"{VALUES}::test_reinforce_pp_leaks_a_constant_where_wrong_answers_are_longer",
+    ),
+    Mutant(
+        "AsymRE: the sign of the shift",
+        "methods/asymre.py",
+        "centred(p.rewards, p.valid) - delta_v",
+        "centred(p.rewards, p.valid) + delta_v",
+        f"{VALUES}::test_table",
+    ),
+    Mutant(
+        "pass@k training: with replacement",
+        "methods/passk.py",
+        "(a.unsqueeze(-1) - i).clamp(min=0.0)",
+        "a.unsqueeze(-1).clamp(min=0.0)",
+        f"{VALUES}::test_table",
+    ),
+    Mutant(
+        "EBPO: the shrinkage turned round",
+        "methods/prior.py",
+        "own + strength * (p.rewards - prior)",
+        "own + (1 - strength) * (p.rewards - prior)",
+        f"{VALUES}::test_table",
+    ),
+    Mutant(
+        "SPO: no forgetting",
+        "methods/prior.py",
+        'state["rho"] * a + s',
+        "a + s",
+        f"{STATE}::test_spo",
+    ),
+    Mutant(
+        "pooled D: wrong answers are not counted",
+        "methods/lens.py",
+        "[before_n + n, before + term]",
+        "[before_n + (n if term else 0), before + term]",
+        f"{STATE}::test_a_question_never_solved_fades_as_one_over_n",
+    ),
+    Mutant(
+        "pooled D: no guard on top",
+        "core/advantage.py",
+        "log_difficulty = torch.maximum(estimate, floor)",
+        "log_difficulty = estimate.clamp(min=1e-6)",
+        f"{VALUES}::test_lens_pooled",
+    ),
+    Mutant(
+        "pooled D: updated in place",
+        "methods/lens.py",
+        'seen = dict(state["questions"])',
+        'seen = state["questions"]',
+        f"{STATE}::test_update_is_pure_and_json_holds_the_state",
     ),
 ]
 NO_OP = ("core/advantage.py", '"""The practical LENS algorithm:', '"""The same LENS algorithm:')

@@ -44,7 +44,7 @@ def test_a_batch_by_hand(batch: Batch) -> None:
         "predicted_negative_share": 0.22340393,  # (11/16)^4
         "neg_to_mixed_rms": 0.0,
         # odds .3846 (thrice), 1 and .4286, 1 (twice each): centred, RMS .2762595
-        "alpha_posterior": 0.7412820,  # over √(1/6 · 5/6)
+        "alpha_posterior": 0.7412819,  # over √(1/6 · 5/6)
         "alpha_likelihood": 0.6379938,  # over √(1/4 · 3/4)
         "confidence": 0.625,  # (2.4 + 2.0 + 4.0 + 1.6) / 16
         "negative_confidence_spread": 0.13660254,  # (√3/10 + 1/10) / 2

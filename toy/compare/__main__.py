@@ -6,9 +6,9 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from rich.console import Console
 from lens_ref.rlvr.run_folder import processor
 from toy.compare import figures, harms, language, report, signal
 from toy.compare.cell import Cell
-from toy.compare.runner import Outcome, run_all
+from toy.compare.runner import Outcome, forget, run_all
 from toy.runs import require_writable
 
 EXPERIMENTS = {"signal": signal, "harms": harms, "language": language}
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         help="folder for CSVs and figures; runs/compare, --full: results/compare",
     )
     p.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed")
-    p.add_argument("--fresh", action="store_true", help="forget the cells that are done")
+    p.add_argument("--fresh", action="store_true", help="run the cells again that are done")
     return p
 
 
@@ -69,25 +69,30 @@ def main(arguments: list[str] | None = None) -> int:
         require_writable(out)
     except OSError as error:
         return _fail(f"can't write to {out} ({error.strerror}); give another folder with --out")
-    if args.fresh:
-        shutil.rmtree(out / "cells", ignore_errors=True)
     names = list(dict.fromkeys(args.only))
     cells: list[Cell] = [
         cell for name in names for cell in EXPERIMENTS[name].cells(args.full, args.seed_base)
     ]
+    if args.fresh:
+        forget(cells, out / "cells")
     began = time.monotonic()
     try:
         outcome = run_all(cells, out / "cells", args.workers, console)
     except KeyboardInterrupt:
         print("\nstopped; the finished cells are kept: the same command goes on", file=sys.stderr)
         return 130
+    except BrokenProcessPool:
+        return _fail(
+            "a worker process was killed (out of memory?); the finished cells are kept: the same "
+            "command goes on, with fewer --workers in less memory"
+        )
     except OSError as error:
         return _fail(f"can't write to {out} ({error.strerror}); make room and run it again")
     summaries = {name: EXPERIMENTS[name].summarize(outcome.frames) for name in names}
     write(outcome, summaries, out, args, len(cells), time.monotonic() - began)
     report.show(summaries, console)
     if not args.full:
-        console.print("Short version: few methods and sizes; --full runs the rest.")
+        console.print("Short version: fewer settings and seeds; --full runs the rest.")
     console.print(f"tables and figures: {out}/", highlight=False)
     return 0
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY_SOURCES = ("lens_ref/core", "lens_ref/methods")
 TOY_SOURCES = (
     *LIBRARY_SOURCES,
-    *("toy/rules.py", "toy/sampled.py", "toy/spaces.py"),
+    *("toy/flow.py", "toy/rules.py", "toy/sampled.py", "toy/spaces.py"),
     *("toy/compare/treatments.py", "toy/compare/training.py"),
 )
 

@@ -32,6 +32,8 @@ def draw(frames: dict[str, pd.DataFrame], summaries: dict[str, pd.DataFrame]) ->
     drawn: dict[str, Figure] = {}
     if "signal" in summaries:
         drawn |= _signal(summaries["signal"])
+    if "many_questions" in frames:
+        drawn |= _many_questions(frames["many_questions"])
     curves: dict[str, Callable[[pd.DataFrame], Figure]] = {
         "mislabelled": _mislabelled,
         "sequences": _sequences,
@@ -115,7 +117,7 @@ def _signal(summary: pd.DataFrame) -> dict[str, Figure]:
                 _log_steps(axes)
                 axes.set_title(f"{OPTIMIZERS[kind]}, from P(correct) = {start:g}")
         figure.supxlabel("updates to P(correct) = 0.9 (open arrow: not solved by all seeds)")
-        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right center")
         figure.suptitle(f"Six options, G = 16; {INTERVAL}")
         drawn["six_options"] = figure
     curves = summary[summary["quantity"].isin(("accuracy", "entropy"))]
@@ -141,6 +143,57 @@ def _signal(summary: pd.DataFrame) -> dict[str, Figure]:
         questions = last["experiment"].iloc[0].removeprefix("questions_").replace("x", " × ")
         figure.suptitle(f"{questions} options, 98 % negative groups at the start; {INTERVAL}")
         drawn["many_questions"] = figure
+    return drawn
+
+
+def _many_questions(frame: pd.DataFrame) -> dict[str, Figure]:
+    """Accuracy and entropy on the way, a figure an optimizer, a panel a method."""
+    order, drawn = _in_order(frame["method"]), {}
+    across = min(5, len(order))
+    down = -(-len(order) // across)
+    looks = {  # size, quantity: colour and marker tell the size, the dash the quantity
+        (size, quantity): {"color": colour, "marker": marker, "linestyle": dash}
+        for size, colour, marker in (("published", "black", "o"), ("equal_size", "#c0392b", "s"))
+        for quantity, dash in (("accuracy", "-"), ("entropy", (0, (4, 2))))
+    }
+    for kind, runs in frame.groupby("optimizer", sort=False):
+        figure, grid = plt.subplots(
+            *(down, across),
+            figsize=(3 + 2.4 * across, 1.2 + 2.1 * down),
+            layout="constrained",
+            squeeze=False,
+            sharex=True,
+            sharey=True,
+        )
+        for axes, method in zip(grid.flat, order, strict=False):
+            for (size, quantity), look in looks.items():
+                rows = runs[(runs["method"] == method) & (runs["setting"] == size)]
+                if rows.empty:
+                    continue
+                points = rows.groupby("step")[quantity].agg(["mean", "std", "count"])
+                points = points.assign(half=NORMAL_95 * points["std"] / np.sqrt(points["count"]))
+                unit = np.log(100) if quantity == "entropy" else 1.0
+                few = max(1, len(points) // 4)
+                axes.errorbar(
+                    points.index,
+                    points["mean"] / unit,
+                    yerr=points["half"] / unit,
+                    **{"errorevery": few, "markevery": few, "markersize": 4, "linewidth": 1.2},
+                    label=f"{quantity}, {SIZE_LABELS[size]}",
+                    markerfacecolor=None if size == "published" else "white",
+                    **look,
+                )
+            axes.set(title=label(method), ylim=(0, 1.02))
+            axes.title.set_fontsize(10)
+        for axes in list(grid.flat)[len(order) :]:
+            axes.set_visible(False)
+        questions = runs["experiment"].iloc[0].removeprefix("questions_").replace("x", " × ")
+        figure.supxlabel("update")
+        figure.supylabel("accuracy; entropy / log 100")
+        figure.suptitle(f"{questions} options, {OPTIMIZERS[str(kind)]}; {INTERVAL}")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", fontsize=9)
+        drawn[f"many_questions_{kind}"] = figure
     return drawn
 
 
@@ -231,8 +284,8 @@ def _shared(summary: pd.DataFrame) -> Figure:
         _log_steps(grid[0, j])
         grid[0, j].set(title=f"correlation {rho}", xlabel="updates to P(correct) = 0.9")
     figure.suptitle(
-        "The right answer shares features with the confident mistake (open arrow: the seeds that "
-        f"solved it, the others counted as 4,000); {INTERVAL}"
+        "The right answer shares features with the confident mistake (open arrow: how many seeds "
+        f"solved it, the others count as {rows['cap'].max():,.0f}); {INTERVAL}"
     )
     return figure
 

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -63,7 +63,7 @@ def run_all(cells: Sequence[Cell], folder: Path, workers: int, console: Console)
     return Outcome(frames, seconds, reused)
 
 
-def _run(cells: list[Cell], folder: Path, workers: int, done) -> None:  # type: ignore[no-untyped-def]
+def _run(cells: list[Cell], folder: Path, workers: int, done: Callable[[str], None]) -> None:
     if not cells:
         return
     for name in THREADS:  # inherited by the workers: many processes of one thread each
@@ -120,6 +120,14 @@ def run_cell(cell: Cell, folder: Path) -> None:
     draft.replace(_stamp(folder, cell))
 
 
+def forget(cells: Sequence[Cell], folder: Path) -> None:
+    """Make these cells count as not done; those of other parts are kept."""
+    for cell in cells:
+        _stamp(folder, cell).unlink(missing_ok=True)
+        _rows(folder, cell).unlink(missing_ok=True)
+        shutil.rmtree(folder / slug(cell), ignore_errors=True)
+
+
 def _children() -> float:
     times = os.times()
     return times.children_user + times.children_system
@@ -134,7 +142,7 @@ def _stamp(folder: Path, cell: Cell) -> Path:
 
 
 def _saved(folder: Path, cell: Cell) -> pd.DataFrame | None:
-    stamp = _stamp(folder, cell)
-    if not stamp.is_file() or stamp.read_text().split()[0] != fingerprint(cell):
+    stamp, rows = _stamp(folder, cell), _rows(folder, cell)
+    if not (stamp.is_file() and rows.is_file()):
         return None
-    return pd.read_csv(_rows(folder, cell))
+    return pd.read_csv(rows) if stamp.read_text().split()[0] == fingerprint(cell) else None

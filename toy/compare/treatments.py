@@ -1,4 +1,12 @@
-"""The methods that are compared, and what each makes of the draws of a step."""
+"""The methods that are compared, and what each makes of the draws of a step.
+
+Hyperparameters are the library's defaults, which are those of the sources but for details of the
+standard deviation: it is the biased one without an ε throughout, as in the reference simulations,
+where some sources divide by G − 1 (3 % at G = 16). Where a response is one option, three methods
+are less than they could be: RL-ZVP gives a negative group 0, the presets `normalized_difficulty`
+and `raw_all` are LENS as printed, and REINFORCE++ whitens over a single group if a seed has one
+question.
+"""
 
 from __future__ import annotations
 
