@@ -147,6 +147,9 @@ what a signal does; they don't say what it does at 3 B.
   `normalized_difficulty` {points("lens_normalized_difficulty")}, `neg_unscaled`
   {points("lens_neg_unscaled")}, `no_demean` {points("lens_no_demean")}, pooled D
   {points("lens_pooled")}, RL-ZVP {points("rl_zvp")}. One of ten comparisons that barely leaves 0 out is not a gain.
+- Pooled D had no past to pool there: a run of 60 updates sees every question at most once, so it is
+  `neg_unscaled` with another D in mixed groups (their negative groups are equally loud in the
+  figure).
 - Worse: `negative_std` {points("lens_negative_std")}, `likelihood` {points("lens_likelihood")},
   NGRPO {points("ngrpo")}, NSR {points("nsr")}, which loses what the model could do before.
 - Pass@16, where `likelihood` ({points("lens_likelihood", 16)}) and `negative_std`

@@ -385,6 +385,35 @@ def test_settings_must_be_positive(field):
         Verifier(**{field: 0})
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("workers", "a", "workers must be a whole number, got 'a'"),
+        ("workers", 1.5, "workers must be a whole number, got 1.5"),
+        ("workers", True, "workers must be a whole number, got True"),
+        ("workers", -1, "workers must be positive, got -1"),
+        ("timeout", None, "timeout must be a finite number of seconds, got None"),
+        ("timeout", float("nan"), "timeout must be a finite number of seconds, got nan"),
+        ("timeout", float("inf"), "timeout must be a finite number of seconds, got inf"),
+        ("timeout", -1, "timeout must be positive, got -1"),
+    ],
+)
+def test_settings_of_another_kind_are_refused(field, value, message):
+    with pytest.raises(ValueError, match=message):
+        Verifier(**{field: value})
+
+
+def test_one_string_is_no_list(verifier):
+    with pytest.raises(ValueError, match=r"golds must be a list of strings.*one str"):
+        verifier.grade("3", ["x"])
+    with pytest.raises(ValueError, match=r"texts must be a list of strings.*one str"):
+        verifier.grade(["3"], "x")
+    with pytest.raises(ValueError, match=r"texts must be a list of strings.*one NoneType"):
+        verifier.grade(["3"], None)
+    with pytest.raises(ValueError, match=r"golds must be a list of strings.*one str"):
+        verifier.check_golds("3")
+
+
 def test_lists_must_match_and_hold_strings(verifier):
     with pytest.raises(ValueError, match="got 1 golds for 2 texts"):
         verifier.grade(["1"], ["a", "b"])

@@ -37,7 +37,8 @@ METRICS: dict[str, str] = {
     "confidence": "mean over answers of the geometric-mean token probability, π̄",
     "negative_confidence_spread": "mean over negative groups of the standard deviation of π̄: what "
     "LENS has to work with there; empty without a negative group",
-    "entropy": "mean entropy of the policy's next-token distribution, nats a token",
+    "entropy": "mean entropy of the policy's next-token distribution, nats a token, over the "
+    "answers that the method keeps: psr, nsr and dapo leave some out, so don't compare their level",
     "clip_fraction": "share of tokens whose gradient the clip cut off; 0 on a batch's first update",
     "mean_ratio": "mean of π_θ / π_old over tokens; 1 on a batch's first update",
     "approx_kl": "mean of ratio − 1 − log ratio: how far this batch's updates have gone, nats",
@@ -80,7 +81,8 @@ def group_metrics(batch: Batch, questions: slice) -> dict[str, Any]:
     kind = group_kind(rewards)
     confidence = batch.confidence()[questions]
     negative = kind == NEGATIVE
-    ratio = neg_to_mixed_rms(batch.signal.advantages[questions], kind, batch.signal.keep[questions])
+    signal, mask = batch.signal, batch.samples.mask[questions]
+    ratio = neg_to_mixed_rms(signal.advantages[questions], kind, signal.keep[questions], mask)
     alphas = equivalent_alphas(batch.rollouts(questions))
     mean_reward = float(rewards.mean())
     spread = confidence.std(-1, correction=0)[negative]

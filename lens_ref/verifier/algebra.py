@@ -36,7 +36,10 @@ _SIMPLE_FRACTION = re.compile(
     r"|(?P<top2>\d{1,40})\s*/\s*(?P<bottom2>\d{1,40}))"
 )
 _MIXED = re.compile(r"(?<![\d.^_)}A-Za-z])(\d+)\s*\\frac\{(\d+)\}\{(\d+)\}")
-_MIXED_SLASH = re.compile(r"^(-?)\s*(\d+) (\d+)\s*/\s*(\d+)$")
+_MIXED_SLASH = re.compile(r"(?<![\d.^_)}A-Za-z])(?<!\d )(\d+) (\d+) ?/ ?(\d+)(?![\d.])")
+# two numbers with nothing but a space between them, which the parser would glue or multiply
+_SIDE_BY_SIDE = re.compile(r"(?:^|[^\d._^])[\d.]*\d\.?\s+\.?\d")
+_PRIMED = re.compile(r"([A-Za-z](?:_\d|_\{\w+\})?)('+)")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar)\s*\{?(\d+)\}?")
 _DECIMAL = re.compile(r"(\d*)\.(\d+)")
 # latex2sympy reads `2(3)` and `2 \frac{3}{4}` as mixed numbers; an explicit dot avoids that.
@@ -67,6 +70,12 @@ def _mixed_number(match: re.Match[str]) -> str:
     return f"({whole}+\\frac{{{top}}}{{{bottom}}})" if proper else match[0]
 
 
+def _primed_letter(match: re.Match[str]) -> str:
+    """The parser drops primes; an index keeps y' apart from y."""
+    name = re.sub(r"[_{}]", "", match[1])
+    return f"{name[0]}_{{{name[1:]}prime{len(match[2])}}}"
+
+
 def _repeating_decimal(match: re.Match[str]) -> str:
     whole, fixed, cycle = match.groups()
     tail = f"\\frac{{{cycle}}}{{{'9' * len(cycle)}{'0' * len(fixed)}}}"
@@ -76,8 +85,9 @@ def _repeating_decimal(match: re.Match[str]) -> str:
 
 def _exact(latex: str) -> str:
     """Write mixed numbers as sums and decimals as fractions, so that nothing is rounded."""
-    latex = _MIXED_SLASH.sub(r"\1(\2+\\frac{\3}{\4})", latex)
+    latex = _MIXED_SLASH.sub(_mixed_number, latex)
     latex = _MIXED.sub(_mixed_number, latex)
+    latex = _PRIMED.sub(_primed_letter, latex)
     latex = _REPEATING.sub(_repeating_decimal, latex)
     latex = _DECIMAL.sub(lambda m: f"(\\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}})", latex)
     latex = re.sub(r"(\d|\})\s*\\degree", r"\1 \\cdot \\frac{\\pi}{180}", latex)
@@ -88,8 +98,10 @@ def _exact(latex: str) -> str:
 def to_sympy(latex: str) -> sympy.Basic | None:
     """Parse one expression; None where neither reading of math-verify's parser takes it.
 
-    Letters keep their case; ``i`` is the imaginary unit.
+    Letters keep their case; ``i`` is the imaginary unit. What trails off in dots has no value.
     """
+    if _SIDE_BY_SIDE.search(_MIXED_SLASH.sub(_mixed_number, latex)) or r"\ldots" in latex:
+        return None
     exact = _exact(latex)
     try:
         expression = latex2sympy(

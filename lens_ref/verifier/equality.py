@@ -6,19 +6,23 @@ for 12), and the answer may be more explicit than the gold; what both state must
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
-from . import algebra, words
+from . import algebra, labels, words
 from .kinds import (
     Answer,
+    Approximate,
     Atom,
     Based,
     Chain,
+    Choice,
     Clock,
     Equation,
     Inequality,
     Items,
     Matrix,
+    Named,
     Quantity,
     Ratio,
     Reals,
@@ -28,7 +32,9 @@ from .kinds import (
     latex_of,
 )
 from .line import line_cells
+from .several import same_in_any_order, same_several
 
+_CENTS = {("dollar", 1): 100, ("cent", 1): 1}
 _SET_KINDS = (Region, Reals, Inequality)
 
 
@@ -43,6 +49,13 @@ class _Comparison:
 
     def same(self, gold: Answer, answer: Answer) -> bool:
         gold, answer = _single(gold), _single(answer)
+        if isinstance(gold, Approximate):  # a rounded gold is met by its digits
+            given = answer.value if isinstance(answer, Approximate) else answer
+            return self.same(gold.value, given)
+        if isinstance(answer, Approximate):
+            return False
+        if isinstance(gold, Choice) or isinstance(answer, Choice):
+            return self._choices(gold, answer)
         if isinstance(gold, Equation) or isinstance(answer, Equation):
             return self._equations(gold, answer)
         if isinstance(gold, Quantity) or isinstance(answer, Quantity):
@@ -55,19 +68,14 @@ class _Comparison:
             return self._based(gold, answer)
         if isinstance(gold, Clock) or isinstance(answer, Clock):
             return _clocks(gold, answer)
+        if isinstance(gold, Named) or isinstance(answer, Named):
+            return self._named(gold, answer)
         if isinstance(gold, Text) or isinstance(answer, Text):
             return self._texts(gold, answer)
         if isinstance(gold, Ratio) or isinstance(answer, Ratio):
             return self._ratios(gold, answer)
-        if isinstance(gold, Items) and isinstance(answer, Items):
-            return self._items(gold, answer)
-        if isinstance(gold, Tup) and isinstance(answer, Tup):
-            ends = (gold.opening, gold.closing) == (answer.opening, answer.closing)
-            return ends and self._each(gold.parts, answer.parts)
-        if isinstance(gold, Tup) and isinstance(answer, Items):
-            return self._tuple_from_list(gold, answer)
-        if isinstance(gold, Items) and isinstance(answer, Tup):
-            return _distinct_labels(gold) and self._tuple_from_list(answer, gold)
+        if isinstance(gold, Items | Tup) and isinstance(answer, Items | Tup):
+            return same_several(gold, answer, self.same)
         if isinstance(gold, Chain) and isinstance(answer, Chain):
             return self._chains(gold, answer)
         if isinstance(gold, Matrix) or isinstance(answer, Matrix):
@@ -81,32 +89,13 @@ class _Comparison:
 
     def _atoms(self, gold: str, answer: str) -> bool:
         if self.shortcuts:
-            if gold.replace(" ", "") == answer.replace(" ", ""):
+            if _squeeze(gold) == _squeeze(answer):
                 return True
             exact = algebra.simple_fraction(gold), algebra.simple_fraction(answer)
             if None not in exact:
                 return exact[0] == exact[1]
         a, b = algebra.to_sympy(gold), algebra.to_sympy(answer)
         return a is not None and b is not None and algebra.same_expression(a, b)
-
-    def _items(self, gold: Items, answer: Items) -> bool:
-        if len(gold.parts) != len(answer.parts):
-            return False
-        if _distinct_labels(gold) != _distinct_labels(answer):  # "AB = 9, CD = 4" against "9, 4"
-            return self._each(gold.parts, answer.parts)
-        rest = list(answer.parts)
-        for part in gold.parts:
-            found = next((k for k, other in enumerate(rest) if self.same(part, other)), None)
-            if found is None:
-                return False
-            del rest[found]
-        return True
-
-    def _tuple_from_list(self, point: Tup, values: Items) -> bool:
-        """``x = 4, y = -7`` or ``4, -7`` for the point ``(4, -7)``, never for an interval."""
-        infinite = any(isinstance(p, Atom) and "infty" in p.latex for p in point.parts)
-        is_point = (point.opening, point.closing) == ("(", ")") and not infinite
-        return is_point and not values.braces and self._each(point.parts, values.parts)
 
     def _equations(self, gold: Answer, answer: Answer) -> bool:
         if not isinstance(answer, Equation):
@@ -149,19 +138,59 @@ class _Comparison:
 
     def _quantities(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Quantity) and isinstance(answer, Quantity):
-            return gold.unit == answer.unit and self.same(gold.value, answer.value)
+            if gold.unit == answer.unit:
+                return self.same(gold.value, answer.value)
+            return self._same_money(gold, answer)
         quantity, other = (gold, answer) if isinstance(gold, Quantity) else (answer, gold)
+        if quantity.unit[0] == "degree" and r"\pi" in latex_of(quantity.value):
+            return False  # pi / 4 without a sign is in radians
         if self.same(quantity.value, other):
             return True
+        tail = words.letter_unit(other.latex) if isinstance(other, Atom) else None
+        if tail and tail[1] == quantity.unit:  # "5 m" might be a product, but not against metres
+            return self.same(quantity.value, Atom(tail[0]))
         if quantity.unit[0] != "%" or not isinstance(quantity.value, Atom):
             return False
         return self.same(Atom(f"\\frac{{{quantity.value.latex}}}{{100}}"), other)
 
+    def _same_money(self, gold: Quantity, answer: Quantity) -> bool:
+        """50 cents are $0.50."""
+        if gold.unit not in _CENTS or answer.unit not in _CENTS:
+            return False
+        ours, theirs = (
+            Atom(f"({latex_of(side)}) \\cdot {_CENTS[side.unit]}") for side in (gold, answer)
+        )
+        return self.same(ours, theirs)
+
+    def _choices(self, gold: Answer, answer: Answer) -> bool:
+        """``(C) 12`` against the letter, or against 12."""
+        if isinstance(gold, Choice) and isinstance(answer, Choice):
+            return gold.letter == answer.letter
+        choice, other = (gold, answer) if isinstance(gold, Choice) else (answer, gold)
+        letter = words.choice_letter(latex_of(other))
+        if letter:
+            return letter == choice.letter
+        gold, answer = (a.value if a is choice else a for a in (gold, answer))
+        return self.same(gold, answer)
+
+    def _named(self, gold: Answer, answer: Answer) -> bool:
+        """``\\overline{AB}`` against AB or BA; rays read one way, triangles any."""
+        if isinstance(gold, Named) and isinstance(answer, Named):
+            if gold.sign != answer.sign or gold.letters == answer.letters:
+                return gold.sign == answer.sign
+            if gold.sign == "triangle":
+                return sorted(gold.letters) == sorted(answer.letters)
+            return gold.sign != "overrightarrow" and gold.letters == answer.letters[::-1]
+        named, other = (gold, answer) if isinstance(gold, Named) else (answer, gold)
+        return self.same(Text(named.letters, bare=True), other)
+
     def _texts(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Text) and isinstance(answer, Text):
             letters = words.choice_letter(gold.raw), words.choice_letter(answer.raw)
-            if gold.bare and answer.bare and max(len(gold.raw), len(answer.raw)) <= 3:
-                return self._atoms(gold.raw, answer.raw)  # xy and yx
+            if gold.raw.count("'") != answer.raw.count("'"):  # B'C' and BC
+                return False
+            if gold.bare and answer.bare and _may_be_product(gold.raw, answer.raw):
+                return self._atoms(gold.raw, answer.raw)
             if None not in letters:
                 return letters[0] == letters[1]
             return words.plain_words(gold.raw) == words.plain_words(answer.raw)
@@ -184,19 +213,21 @@ class _Comparison:
         ratio, other = (gold, answer) if isinstance(gold, Ratio) else (answer, gold)
         if len(ratio.parts) != 2 or not all(isinstance(p, Atom) for p in ratio.parts):
             return False
+        if words.clock_time(ratio.text):  # 10:30 is no third
+            return False
         top, bottom = (latex_of(part) for part in ratio.parts)
         quotient = Atom(f"\\frac{{{top}}}{{{bottom}}}")
         return isinstance(other, Atom) and self.same(quotient, other)
 
     def _based(self, gold: Answer, answer: Answer) -> bool:
-        """Without a base, digits are taken to be in the base that the other side names."""
+        """An answer without a base is taken to be in the gold's; a gold without one is in ten."""
         if isinstance(gold, Based) and isinstance(answer, Based):
             return gold == answer
         based, other = (gold, answer) if isinstance(gold, Based) else (answer, gold)
         if based.base == 10:
             return self.same(Atom(based.digits), other)
         digits = latex_of(other) if isinstance(other, Atom | Text) else ""
-        return digits.replace(" ", "").upper().lstrip("0") == based.digits.lstrip("0")
+        return based is gold and digits.upper().lstrip("0") == based.digits.lstrip("0")
 
     def _chains(self, gold: Chain, answer: Chain) -> bool:
         flip = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
@@ -211,8 +242,8 @@ class _Comparison:
             return shapes[0] == shapes[1] and all(map(self._each, gold.rows, answer.rows))
         matrix, other = (gold, answer) if isinstance(gold, Matrix) else (answer, gold)
         if isinstance(other, Tup) and (other.opening, other.closing) == ("(", ")"):
-            column = tuple(row[0] for row in matrix.rows)
-            return len(matrix.rows[0]) == 1 and self._each(column, other.parts)
+            column, point = tuple(row[0] for row in matrix.rows), labels.in_order(other)
+            return len(matrix.rows[0]) == 1 and point is not None and self._each(column, point)
         parsed = algebra.to_sympy(other.latex) if isinstance(other, Atom) else None
         if not hasattr(parsed, "tolist"):
             return False
@@ -236,15 +267,29 @@ class _Comparison:
             same_operation = gold.operation == answer.operation
             if gold.operation == "minus":
                 return same_operation and self._each(gold.parts, answer.parts)
-            return same_operation and self._items(Items(gold.parts), Items(answer.parts))
+            return same_operation and same_in_any_order(gold.parts, answer.parts, self.same)
         if isinstance(gold, _SET_KINDS) or isinstance(answer, _SET_KINDS):
             return False
         return self.same(gold, answer)
 
 
 def _single(answer: Answer) -> Answer:
-    """A list or set of one is that one."""
-    return answer.parts[0] if isinstance(answer, Items) and len(answer.parts) == 1 else answer
+    """A list or set of one is that one; the set of the empty set is not empty."""
+    if not isinstance(answer, Items) or len(answer.parts) != 1:
+        return answer
+    only = answer.parts[0]
+    return answer if isinstance(only, Items) and not only.parts else only
+
+
+def _squeeze(latex: str) -> str:
+    """Drop the spaces that separate nothing: not those of ``3 5`` or ``\\pi r``."""
+    return re.sub(r"(?<![\w.]) | (?![\w.])", "", latex)
+
+
+def _may_be_product(gold: str, answer: str) -> bool:
+    """xy is yx, and the segment AB is BA; three capitals are a name or a code."""
+    longest = max(len(gold), len(answer))
+    return longest <= 3 and not (longest == 3 and gold.isupper() and answer.isupper())
 
 
 def _is_number(latex: str) -> bool:
@@ -267,11 +312,6 @@ def _same_label(gold: str | None, answer: str | None) -> bool:
     if gold is None or answer is None:
         return False
     return "\\text" in gold + answer or gold.replace(" ", "") == answer.replace(" ", "")
-
-
-def _distinct_labels(items: Items) -> bool:
-    labels = [part.label for part in items.parts if isinstance(part, Equation) and part.label]
-    return len(labels) == len(items.parts) == len(set(labels)) and len(labels) > 1
 
 
 def _share(ratio: Ratio) -> tuple[Fraction, ...] | None:

@@ -31,19 +31,23 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Items:
-    """Several values in any order: a list, the elements of a set in `braces`, the values of a ±."""
+    """Several values: a list. `unordered`: said so, by set braces, an "or" or a ±."""
 
     parts: tuple[Answer, ...]
-    braces: bool = False
+    unordered: bool = False
 
 
 @dataclass(frozen=True)
 class Tup:
-    """``(a, b)``: an ordered tuple, or with two parts an interval."""
+    """``(a, b)``: an ordered tuple, or with two parts an interval.
+
+    `labels` are the names in ``(x, y) = (a, b)``.
+    """
 
     opening: str
     closing: str
     parts: tuple[Answer, ...]
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,9 +117,32 @@ class Based:
     base: int
 
 
+@dataclass(frozen=True)
+class Approximate:
+    """A value that is said to be rounded, ``\\approx 0.33``."""
+
+    value: Answer
+
+
+@dataclass(frozen=True)
+class Named:
+    """A figure by its points, ``\\overline{AB}``; `sign` is "overline", "angle", "triangle", ..."""
+
+    sign: str
+    letters: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice and what it stands for, ``(C) 12``."""
+
+    letter: str
+    value: Answer
+
+
 Answer = (
     Atom | Text | Quantity | Items | Tup | Region | Reals | Inequality | Chain | Equation | Matrix
-    | Ratio | Clock | Based
+    | Ratio | Clock | Based | Approximate | Named | Choice
 )  # fmt: skip
 
 
@@ -127,7 +154,7 @@ def atoms(answer: Answer) -> Iterator[Atom]:
         for row in answer.rows:
             for entry in row:
                 yield from atoms(entry)
-    elif isinstance(answer, Quantity):
+    elif isinstance(answer, Quantity | Approximate | Choice):
         yield from atoms(answer.value)
     elif isinstance(answer, Inequality):
         yield from atoms(answer.region)

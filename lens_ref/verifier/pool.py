@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections import Counter, OrderedDict
@@ -64,7 +65,7 @@ class Verifier:
     processes started. Safe to call from any thread; calls take turns.
 
     Raises:
-        ValueError: a number above that is not positive.
+        ValueError: a number above that is not positive, or not a number of its kind.
     """
 
     def __init__(
@@ -76,10 +77,10 @@ class Verifier:
         cache_size: int = 65536,
         shortcuts: bool = True,
     ) -> None:
-        numbers = {"workers": workers, "timeout": timeout, "memory_mb": memory_mb}
-        for name, value in {**numbers, "recycle": recycle, "cache_size": cache_size}.items():
-            if not value > 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        whole = {"workers": workers, "memory_mb": memory_mb, "recycle": recycle}
+        for name, value in {**whole, "cache_size": cache_size}.items():
+            _check_positive(name, value, int, "a whole number")
+        _check_positive("timeout", timeout, (int, float), "a finite number of seconds")
         self.timeout = timeout
         self.shortcuts = shortcuts
         self.counts: Counter[str] = Counter()
@@ -97,14 +98,14 @@ class Verifier:
         """Grade the last balanced box of each response in `texts` against `golds`, in order.
 
         Raises:
-            ValueError: the two lists differ in length.
+            ValueError: the two lists differ in length, or one of them is a string.
             TypeError: an entry is not a string.
             RuntimeError: the grading processes cannot be started.
         """
-        if len(golds) != len(texts):
-            raise ValueError(f"got {len(golds)} golds for {len(texts)} texts; give one for each")
         _check_strings("golds", golds)
         _check_strings("texts", texts)
+        if len(golds) != len(texts):
+            raise ValueError(f"got {len(golds)} golds for {len(texts)} texts; give one for each")
         with self._lock:
             answers = [extract_boxed(text) for text in texts]
             verdicts = [self._at_once(*pair) for pair in zip(golds, answers, strict=True)]
@@ -242,7 +243,17 @@ def _plain_number(text: str) -> Fraction | None:
     return -value if sign == "-" else value
 
 
+def _check_positive(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
+    if not isinstance(value, kind) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{name} must be {words}, got {value!r}")
+    if not value > 0:
+        raise ValueError(f"{name} must be positive, got {value}")
+
+
 def _check_strings(name: str, values: Sequence[str]) -> None:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        kind = type(values).__name__
+        raise ValueError(f"{name} must be a list of strings, one a response; got one {kind}")
     for k, value in enumerate(values):
         if not isinstance(value, str):
             raise TypeError(f"{name}[{k}] must be a string, got {type(value).__name__}")

@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from . import words
+from .amounts import read_amount
 from .kinds import (
     Answer,
+    Approximate,
     Atom,
     Based,
     Chain,
+    Choice,
     Clock,
     Equation,
     Inequality,
     Items,
     Matrix,
-    Quantity,
+    Named,
     Ratio,
     Reals,
     Region,
     Text,
     Tup,
 )
+from .labels import plain_label
 from .spelling import AND, OR, is_wrapped, merge_thousands, respell, split_top
 
 _COMMA = re.compile(r"\s*(?:,|;|\\AND(?![A-Za-z])|\\OR(?![A-Za-z]))\s*")
@@ -48,20 +53,20 @@ _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _BARE_WORDS = re.compile(r"[A-Za-z][A-Za-z .,'\-()]*|[A-Za-z]{3,} [A-Za-z0-9 .,'\-]*")
 _LEAD_IN = re.compile(r"\\text\{[^{}]*(?:\bis|\bare|:|=)\s*\}\s*(?P<rest>.*\w.*)")
 _WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}")
-_UNIT_TAIL = re.compile(
-    r"(?P<value>.*[\d\w})\]])\s*(?:\\text\{(?P<words>[^{}]*)\}|(?P<bare>(?<=[\d\s}])[A-Za-z./ ]+))"
-    r"\s*(?:\^\s*\{?(?P<power>\d)\}?)?"
-)
-_SIGN_TAIL = re.compile(r"(?P<value>.*?\S)\s*(?P<sign>\\%|%|\\degree)(?:\s*\\text\{\s*[CF]\s*\})?")
-_TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
-_DOLLARS = re.compile(r"(?P<sign>-?)\s*(?:\\\$|\\text\{\s*\$\s*\})\s*(?P<value>.+)")
-_ORDINAL = re.compile(r"(\d+)\s*(?:\^\s*)?\{?\s*(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?\s*\}?")
 _LABEL = re.compile(
     r"[A-Za-z]'*(?:_\{?\w+\}?)?"  # x, x_1, y'
-    r"|[A-Za-z](?:\^\{-1\})?\s*\([^()]*\)"  # f(x), P(A)
-    r"|(?:m\s*)?\\(?:angle|triangle|overline|vec|widehat)\s*\{?\s*[A-Z]{1,3}\s*\}?"
+    r"|[A-Za-z](?:\^\{-1\})?\s*\([^()]*\)|[A-Za-z]\^\{-1\}"  # f(x), P(A), A^{-1}
+    r"|(?:m\s*)?\\(?:angle|triangle|overline|overrightarrow|vec|widehat)\s*\{?\s*[A-Za-z]{1,3}\s*\}?"
     r"|\|?[A-Z]{2,3}\|?|\[[A-Z]{3,4}\]|\\[a-z]+(?:_\{?\w+\}?)?"
     r"|(?:\\text\{[^{}]*\}|\s)+|[A-Za-z][a-z]{2,}[a-z ]*"
+)
+_SYMBOL = r"(?:[A-Za-z]|\\[a-z]+)(?:_\w|_\{\w+\})?"
+_SYMBOLS = re.compile(rf"\(\s*({_SYMBOL}(?:\s*,\s*{_SYMBOL})+)\s*\)")
+_POINT = re.compile(r"([A-Z])'*\s*(\(.*,.*\))")
+_NAMED = re.compile(
+    r"(?:m\s*)?\\(?:(?P<sign>angle|triangle)\s*\{?\s*(?P<letters>[A-Z]{1,4})"
+    r"|(?P<line>overline|overrightarrow|overleftrightarrow|widehat)\s*\{\s*(?P<ends>[A-Z]{2}))"
+    r"\s*\}?"
 )
 _CLOSING = {"(": ")", "[": "]"}
 
@@ -112,8 +117,10 @@ def _text(text: str) -> Answer | None:
     plain = words.plain_words(inner)
     if plain in ("all real numbers", "all reals", "real numbers"):
         return Reals()
-    if plain in ("no solution", "no solutions", "no real solutions", "empty set"):
+    if words.says_nothing(plain):
         return Items(())
+    if words.says_no_existence(plain):
+        return Text("DNE")
     if words.choice_letter(inner):
         return Text(inner, bare=not wrapped and len(inner) == 1)
     pieces = [p.strip() for p in re.split(r",|;|\band\b|\bor\b|\s", inner) if p.strip()]
@@ -124,6 +131,22 @@ def _text(text: str) -> Answer | None:
     if not wrapped and not _WORD.search(inner):
         return None
     return Text(inner, bare=not wrapped)
+
+
+def _choice(text: str) -> Answer | None:
+    r"""``\text{(C) } 12``; without ``\text`` only where a number follows, not a variable."""
+    found = words.choice_and_value(_TEXT.sub(r"\1", text))
+    if found is None or not (r"\text" in text or re.match(r"-?\d|\\", found[1])):
+        return None
+    value = _read(found[1])
+    return None if value is None else Choice(found[0], value)
+
+
+def _named(text: str) -> Answer | None:
+    match = _NAMED.fullmatch(text)
+    if match is None:
+        return None
+    return Named(match["sign"] or match["line"], match["letters"] or match["ends"])
 
 
 def _time(text: str) -> Answer | None:
@@ -142,7 +165,12 @@ def _list(text: str) -> Answer | None:
         holes = all(isinstance(p.region, Region) for p in parts)
         joined = "intersection" if holes or set(separators) == {AND.strip()} else "union"
         return Inequality(parts[0].label, Region(joined, tuple(p.region for p in parts)))
-    return Items(tuple(_flat(parts))) if parts else None
+    unordered = OR.strip() in separators or any(_is_unordered(part) for part in parts)
+    return Items(tuple(_flat(parts)), unordered) if parts else None
+
+
+def _is_unordered(answer: Answer) -> bool:
+    return isinstance(answer, Items) and answer.unordered
 
 
 def _flat(parts: tuple[Answer, ...]) -> Iterator[Answer]:
@@ -169,18 +197,47 @@ def _relation(text: str) -> Answer | None:
     if len(sides) == 1:
         return None
     sides = [side.strip() for side in sides]
-    if relations[0] == r"\approx" and len(sides) == 2:
-        named = not sides[0] or _LABEL.fullmatch(sides[0])
-        return _read(sides[1] if named else sides[0])
-    if set(relations) <= {"=", r"\approx"}:
-        label = sides[0] if _LABEL.fullmatch(sides[0]) else None
-        read_sides = _parts(sides)
-        return Equation(read_sides, label) if len(read_sides) == len(sides) else None
+    if r"\approx" in relations and set(relations) <= {"=", r"\approx"}:
+        return _rounded(sides, relations.index(r"\approx"))
+    if set(relations) == {"="}:
+        return _labelled_tuple(sides) or _equation(sides)
     bound = _bounds(sides, relations)
     if bound:
         return bound
     read_sides = _parts(sides)
     return Chain(read_sides, tuple(relations)) if len(read_sides) == len(sides) else None
+
+
+def _rounded(sides: list[str], sign: int) -> Answer | None:
+    r"""``x = \frac{5}{12} \approx 0.417`` states an exact value, ``x \approx 0.417`` does not."""
+    if any(side and not _is_label(side) for side in sides[: sign + 1]):
+        return _equation(sides[: sign + 1]) if sign else _read(sides[0])
+    value = _read(sides[sign + 1])
+    return None if value is None else Approximate(value)
+
+
+def _labelled_tuple(sides: list[str]) -> Answer | None:
+    """``(x, y) = (3, 4)``, from either side."""
+    if len(sides) != 2:
+        return None
+    for names, values in (sides, sides[::-1]):
+        match = _SYMBOLS.fullmatch(names)
+        point = _read(values) if match else None
+        if match and isinstance(point, Tup) and not point.labels:
+            labels = tuple(plain_label(name) for name in match[1].split(","))
+            if len(set(labels)) == len(labels) == len(point.parts):
+                return replace(point, labels=labels)
+    return None
+
+
+def _equation(sides: list[str]) -> Answer | None:
+    parts = _parts(sides)
+    label = sides[0] if _is_label(sides[0]) else None
+    return Equation(parts, label) if len(parts) == len(sides) else None
+
+
+def _is_label(text: str) -> bool:
+    return _LABEL.fullmatch(text) is not None and not _is_constant(text)
 
 
 def _is_constant(latex: str) -> bool:
@@ -228,7 +285,7 @@ def _plus_minus(text: str) -> Answer | None:
         picked = iter(choice)
         one = _PLUS_MINUS.sub(lambda _, p=picked: f" {next(p)} ", text).strip()
         values.append(re.sub(r"(^|[({\[,])\s*\+\s*", r"\1", one))
-    return Items(tuple(_flat(_parts(values))))
+    return Items(tuple(_flat(_parts(values))), unordered=True)
 
 
 def _region(text: str) -> Answer | None:
@@ -253,13 +310,15 @@ def _set(text: str) -> Answer | None:
         return _read(pieces[1])
     # the elements of {1,234, 5} are separated by commas, so no thousands are merged here
     elements, _ = split_top(inner, _COMMA)
-    return Items(tuple(_flat(_parts(elements))), braces=True)
+    return Items(tuple(_flat(_parts(elements))), unordered=True)
 
 
 def _brackets(text: str) -> Answer | None:
     if is_wrapped(text, r"\langle", r"\rangle"):
         pieces, _ = split_top(text[7:-7], _COMMA)
         return Tup("(", ")", _parts(pieces))
+    if (match := _POINT.fullmatch(text)) and is_wrapped(match[2], "(", ")"):  # P(3, 4)
+        return _equation([match[1], match[2]])
     if len(text) < 2 or text[0] not in _CLOSING or text[-1] not in ")]":
         return None
     if not (is_wrapped(text, "(", text[-1]) or is_wrapped(text, "[", text[-1])):
@@ -302,39 +361,11 @@ def _ratio(text: str) -> Answer | None:
     return Ratio(parts, text) if len(pieces) == len(parts) else None
 
 
-def _with_unit(text: str) -> Answer | None:
-    r"""A number with its unit, percent or degree sign, currency, or a remark in ``\text{}``."""
-    if money := _DOLLARS.fullmatch(text):
-        value = _read(money["sign"] + money["value"])
-        if isinstance(value, Quantity):  # "$5 dollars"
-            value = value.value
-        return None if value is None else Quantity(value, ("dollar", 1))
-    if ordinal := _ORDINAL.fullmatch(text):
-        return Atom(ordinal[1])
-    if (sign := _SIGN_TAIL.fullmatch(text)) and not _TRIGONOMETRY.search(text):
-        value = _read(sign["value"])
-        unit = "degree" if sign["sign"] == r"\degree" else "%"
-        return None if value is None else Quantity(value, (unit, 1))
-    if not (tail := _UNIT_TAIL.fullmatch(text)):
-        return None
-    name = (tail["words"] or tail["bare"] or "").strip(" .")
-    power = words.multiplier(name)
-    if power is not None:
-        return Atom(f"({tail['value']}) \\cdot 10^{{{power}}}")
-    unit = words.unit_of(name, int(tail["power"] or 1))
-    remark = re.fullmatch(r"[A-Za-z .\-]+", name) is not None
-    if tail["bare"]:  # letters without \text may be variables: "18 eggs" is a number and a word
-        remark = re.fullmatch(r"[A-Za-z]{3,}( [A-Za-z]+)*", name) is not None
-        remark = remark and re.fullmatch(r"-?[\d.,/ ]+", tail["value"]) is not None
-    if unit is None and not remark:
-        return None
-    if tail["bare"] and len(name) == 1:  # 5m is a product
-        return None
-    value = _read(tail["value"])
-    return value if value is None or unit is None else Quantity(value, unit)
+def _amount(text: str) -> Answer | None:
+    return read_amount(text, _read)
 
 
 _READERS = (
-    _time, _text, _lead_in, _list, _membership, _relation, _plus_minus, _region, _set, _matrix,
-    _based, _ratio, _with_unit, _brackets,
+    _time, _choice, _text, _lead_in, _list, _membership, _relation, _plus_minus, _region, _set,
+    _matrix, _based, _ratio, _named, _amount, _brackets,
 )  # fmt: skip

@@ -18,6 +18,7 @@ _UNICODE = {
     "∖": r"\setminus ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
     "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "√": r"\sqrt ", "²": "^2", "³": "^3", "θ": r"\theta ",
     "α": r"\alpha ", "β": r"\beta ", "’": "'", "‘": "'", "“": '"', "”": '"', "，": ",",
+    "…": r"\ldots ",
     "（": "(", "）": ")", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "",
 }  # fmt: skip
 _UNICODE_TABLE = str.maketrans(_UNICODE)
@@ -31,6 +32,7 @@ _FUNCTIONS = (
     "|max|min|det"
 )
 
+_VALUE_START = r"[-+]?\s*(?:\.?\d|\(|[A-Za-z]\w?\s*=|\\[dt]?frac|\\sqrt|\\[a-z]+\s*=)"
 _GREEK = "(?:alpha|beta|gamma|delta|theta|lambda|mu|pi|rho|sigma|phi|omega)(?![A-Za-z])"
 
 # (pattern, replacement) pairs, applied in this order.
@@ -40,9 +42,15 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:boxed|fbox)\s*(?=\{)", ""),
         (r"\\(?:left|right|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?(?=\s*)", ""),
         (r"\\(?:displaystyle|textstyle|limits|nolimits|rm|bf|it)(?![A-Za-z])", ""),
-        (r"\\[hv]?phantom\s*(?:\{[^{}]*\}|[^{}\s])|\\[hv]space\*?\s*\{[^{}]*\}", ""),
-        # thousands: 12,\!345  12{,}345  12\,345 ; other uses of these commas are list separators
-        (r"(?<=\d)\s*(?:,\s*\\!\s*|\{\s*,\s*\}|\\,|,\\,|\\ )(?=\d{3}(?!\d))", ""),
+        (r"\\[hv]?phantom\s*(?:\{[^{}]*\}|[^{}\s])|\\vspace\*?\s*\{[^{}]*\}", " "),
+        (r"\\hspace\*?\s*\{[^{}]*\}", r"\\quad "),
+        # thousands: 12,\!345  12{,}345 ; other uses of these commas are list separators
+        (r"(?<=\d)\s*(?:,\s*\\!\s*|\{\s*,\s*\}|,\\,)(?=\d{3}(?!\d))", ""),
+        # a wide space between two values separates them like a comma
+        (r"(?<=[\w)}\]])\s*[,;]?\s*(?:\\q?quad(?![A-Za-z])\s*)+(?=" + _VALUE_START + ")", ", "),
+        (r"\.{3,}|\\[cld]?dots[cbmio]?(?![A-Za-z])", r"\\ldots "),
+        (r"\^\s*\{?\s*\\prime\s*\\prime\s*\}?", "''"),
+        (r"\^\s*(?:\\prime(?![A-Za-z])|\{\s*\\prime\s*\})|\\prime(?![A-Za-z])", "'"),
         (r"\{\s*,\s*\}", ","),
         (r"\\!", ""),
         # a backslash that follows another one ends a matrix row and must stay
@@ -71,6 +79,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\text\{\s*\(?(?:in )?base\s*\}\s*\{?(\d+)\}?\)?", r"_{\1}"),
         (r"\\text\{\s*,\s*\}", ","),
         (r"\\text\{\s*\}", " "),
+        (r"(?<=[\d\s])\(\s*\\text\{([^{}()]*)\}\s*\)", r"\\text{(\1)}"),  # 42 (\text{units})
         (r"(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
         (r"\+\s*\\infty", r"\\infty"),
         (r"(?<![A-Za-z\\{])(sqrt|pi|sin|cos|tan|log|ln)(?![A-Za-z])", r"\\\1"),
@@ -80,6 +89,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\frac\s*([0-9A-Za-z])\s*(?=\{)", r"\\frac{\1}"),
         (r"\\frac\s*(\\(?:" + _GREEK + r"))\s*(?=[0-9A-Za-z{\\])", r"\\frac{\1}"),
         (r"\\frac\s+\{", r"\\frac{"),
+        (r"\\[dt]?binom\s*(\d)\s*(\d)", r"\\binom{\1}{\2}"),
         (r"(\\frac\{(?:[^{}]|\{[^{}]*\})*\})\s*([0-9A-Za-z]|\\(?:" + _GREEK + r"))", r"\1{\2}"),
         (r"\}\s+\{", "}{"),
         (r"\^\s*(-?\d{2,})", r"^{\1}"),  # x^10 is meant as x^{10}
@@ -88,6 +98,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 _BARE_CONNECTOR = re.compile(r"(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
 _TEXT_SEGMENT = re.compile(r"(\\text\{[^{}]*\})")
+# 12 345 and 1 000 000, but not 3 5, 1000 000, 2^3 125 or the mixed number 1 100/200
+_SPACED_GROUPS = re.compile(r"(?<![\d.,_^])(?<!\d )\d{1,3}(?: \d{3})+(?! ?\d)(?! ?/)")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 
 
@@ -100,6 +112,7 @@ def respell(answer: str) -> str:
     for k in range(0, len(pieces), 2):  # odd pieces are \text{...}: their words are left alone
         pieces[k] = _BARE_CONNECTOR.sub(lambda m: AND if m[0] == "and" else OR, pieces[k])
     text = re.sub(r"\s+", " ", "".join(pieces))
+    text = _SPACED_GROUPS.sub(lambda m: m[0].replace(" ", ""), text)
     return text.strip(" ").rstrip(".,;: ")
 
 

@@ -8,7 +8,7 @@ import re
 # compared with each other; every other word behind a number ("5 meals") is taken as a remark.
 _UNITS = {
     "%": ("%", "percent", "percentage", "pct", "per cent"),
-    "degree": ("degree", "deg"),
+    "degree": ("degree", "deg", "degrees celsius", "degrees fahrenheit"),
     "radian": ("radian", "rad"),
     "dollar": ("dollar", "usd", "buck"),
     "cent": ("cent", "penny", "pennie"),
@@ -41,13 +41,41 @@ _UNITS = {
     "quart": ("quart",),
     "pint": ("pint",),
     "acre": ("acre",),
-    "mph": ("mph", "mile per hour", "miles per hour", "mi/h"),
-    "km/h": ("km/h", "kmph", "kph", "kilometers per hour", "km per hour", "kilometer per hour"),
-    "m/s": ("m/s", "meters per second", "meter per second"),
+    "mile/hour": ("mph",),
+    "km/hour": ("kmph", "kph"),
+    "foot/second": ("fps",),
     "unit": ("unit",),
 }
 _CANONICAL = {spelling: unit for unit, names in _UNITS.items() for spelling in names}
-_MULTIPLIERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_RATE = re.compile(r"\s+per\s+|\s*/\s*")
+
+# what a word right behind a number, the #, makes of it
+_CHANGES = {"dozen": r"(#) \cdot 12", "squared": "(#)^{2}", "cubed": "(#)^{3}", "factorial": "(#)!"}
+_PARTS = ("halves", "thirds", "fourths", "fifths", "sixths", "sevenths", "eighths", "ninths")
+_CHANGES |= {word: rf"\frac{{#}}{{{n}}}" for n, word in enumerate(_PARTS, start=2)}
+_POWERS_OF_TEN = {
+    "tens": 1,
+    "hundred": 2,
+    "thousand": 3,
+    "million": 6,
+    "billion": 9,
+    "trillion": 12,
+}
+_POWERS_OF_TEN |= {"tenths": -1, "hundredths": -2, "thousandths": -3}
+_CHANGES |= {word: rf"(#) \cdot 10^{{{power}}}" for word, power in _POWERS_OF_TEN.items()}
+# words behind a number that make another statement of it, so that they cannot be dropped
+_STATEMENTS = (  # noqa: SIM905
+    "or and least most than over under above below about around almost nearly roughly approx "
+    "approximately not no never negative minus plus divided multiplied mod modulo remainder power "
+    "root choose base percent double twice half third quarter quarters fourth fifth sixth seventh "
+    "eighth ninth tenth hundredth thousandth dozens hundreds thousands millions billions"
+).split()
+_NO_REMARK = frozenset(_STATEMENTS) | frozenset(_CHANGES)
+
+_POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
+_LETTER_UNIT = re.compile(
+    r"(?P<value>.*[\d)}])\s*(?P<letter>[A-Za-z])(?:\s*\^\s*\{?(?P<power>[23])\}?)?"
+)
 
 _SMALL = (  # noqa: SIM905
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -65,7 +93,17 @@ _CLOCK = re.compile(
     r"\s*(?P<half>[ap]\.?\s?m\.?)?",
     re.IGNORECASE,
 )
-_CHOICE = re.compile(r"\(?([A-Z])[).]?")
+_CHOICE_WORD = r"(?:(?i:(?:the )?(?:correct )?(?:option|choice|answer)(?: is)?)\s*:?\s*)?"
+_CHOICE = re.compile(_CHOICE_WORD + r"\(?([A-Z])[).]?")
+_CHOICE_AND_VALUE = re.compile(
+    _CHOICE_WORD + r"\(?([A-Z])\)\s*(?!and\b|or\b|is\b|not\b)"
+    r"(-?(?:[\dA-Za-z]|\\(?:frac|sqrt|pi|\$)).*)"
+)
+_NOTHING = re.compile(
+    r"(?:there (?:is|are) )?no (?:(?:such|real|integer|valid|possible|positive) )*"
+    r"(?:solution|root|value|number)s?(?: exists?)?|none|(?:empty|null) set"
+)
+_NO_EXISTENCE = re.compile(r"dne|(?:\w+ )?(?:does not|doesnt) exist")
 
 
 def number_word(text: str) -> int | None:
@@ -73,22 +111,53 @@ def number_word(text: str) -> int | None:
     return _NUMBER_WORDS.get(text.lower().replace("-", " ").strip())
 
 
-def multiplier(text: str) -> int | None:
-    """Power of ten of a word such as ``million``, else None."""
-    return _MULTIPLIERS.get(text.lower().strip())
+def changed(value: str, name: str) -> tuple[str, str] | None:
+    r"""The number that the first word of `name` makes of `value`, and the words left.
+
+    ``("3", "dozen eggs")`` -> (``(3) \cdot 12``, ``eggs``); None where that word changes nothing.
+    """
+    word, _, rest = name.partition(" ")
+    template = _CHANGES.get(word.lower())
+    return None if template is None else (template.replace("#", value), rest)
+
+
+def is_remark(text: str) -> bool:
+    """Whether the words behind a number only say what it counts: they may be left out."""
+    if re.fullmatch(r"[A-Za-z .\-]+", text) is None:
+        return False
+    words = re.findall(r"[a-z]+", text.lower())
+    return not any(word in _NO_REMARK or word in _NUMBER_WORDS for word in words)
 
 
 def unit_of(text: str, power: int = 1) -> tuple[str, int] | None:
-    """``"square cm"`` -> ("cm", 2). None for words that are no known unit."""
+    """``"square cm"`` -> ("cm", 2), ``"ft per second"`` -> ("foot/second", 1), else None."""
     words = re.sub(r"[.,]", "", text.lower()).split()
-    while words and words[0] in ("square", "sq", "cubic", "cu"):
-        power = 2 if words[0] in ("square", "sq") else 3
+    while words and words[0] in _POWERS:
+        power = _POWERS[words[0]]
         words = words[1:]
+    if len(words) > 1 and words[-1] in _POWERS:  # cm squared
+        power = _POWERS[words[-1]]
+        words = words[:-1]
     name = " ".join(words)
+    if raised := re.fullmatch(r"(.*\w)\s*\^\s*([23])", name):
+        name, power = raised[1], int(raised[2])
     for spelling in (name, name.removesuffix("s"), name.removesuffix("es")):
         if spelling in _CANONICAL:
             return _CANONICAL[spelling], power
-    return None
+    return _rate_of(_RATE.split(name), power)
+
+
+def _rate_of(names: list[str], power: int) -> tuple[str, int] | None:
+    sides = [unit_of(name) for name in names] if len(names) == 2 else []
+    plain = sides and all(side is not None and side[1] == 1 for side in sides)
+    return ("/".join(side[0] for side in sides if side), power) if plain else None
+
+
+def letter_unit(latex: str) -> tuple[str, tuple[str, int]] | None:
+    """``"5 m"`` -> ("5", ("m", 1)): a value with a unit of one letter, or a product with m."""
+    match = _LETTER_UNIT.fullmatch(latex)
+    unit = unit_of(match["letter"], int(match["power"] or 1)) if match else None
+    return (match["value"], unit) if match and unit else None
 
 
 def clock_time(text: str) -> tuple[int, bool] | None:
@@ -109,9 +178,25 @@ def clock_time(text: str) -> tuple[int, bool] | None:
 
 
 def choice_letter(text: str) -> str | None:
-    """``"(C)"``, ``"C."`` or ``"C"`` -> ``"C"``: one capital letter and its brackets."""
+    """``"(C)"``, ``"C."``, ``"C"`` or ``"Option C"`` -> ``"C"``: one capital, its brackets."""
     match = _CHOICE.fullmatch(text.strip())
     return match[1] if match else None
+
+
+def choice_and_value(text: str) -> tuple[str, str] | None:
+    """``"(C) 12"`` -> ("C", "12")."""
+    match = _CHOICE_AND_VALUE.fullmatch(text.strip())
+    return (match[1], match[2]) if match else None
+
+
+def says_nothing(plain: str) -> bool:
+    """Whether `plain_words` say that there is no solution."""
+    return _NOTHING.fullmatch(plain) is not None
+
+
+def says_no_existence(plain: str) -> bool:
+    """Whether `plain_words` say that a limit or a value does not exist."""
+    return _NO_EXISTENCE.fullmatch(plain) is not None
 
 
 def plain_words(text: str) -> str:
