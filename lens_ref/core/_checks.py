@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -19,14 +20,46 @@ class DomainError(ValueError):
 
 
 def as_float(x: Number, name: str) -> Tensor:
-    """`x` as a floating tensor of at least float32; Python numbers become float64."""
+    """`x` as a floating tensor of at least float32; Python numbers become float64.
+
+    Raises:
+        ValueError: neither a number nor a tensor; a complex one.
+    """
     if isinstance(x, Tensor):
         if x.is_complex():
             raise ValueError(f"{name} is complex; real numbers are needed")
         if not x.is_floating_point():
             return x.to(torch.get_default_dtype())
         return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    return torch.as_tensor(x, dtype=torch.float64)
+    try:
+        return torch.as_tensor(x, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} = {x!r}: a number or a tensor is needed") from None
+
+
+def require_tensor(x: object, name: str) -> None:
+    """A tensor, not a list or an array."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{name} is a {type(x).__name__}: a tensor is needed")
+
+
+def as_flags(x: Tensor, name: str) -> Tensor:
+    """`x` as a bool tensor; numbers must be 0 or 1.
+
+    Raises:
+        ValueError: not a tensor; another number.
+    """
+    require_tensor(x, name)
+    if x.dtype != torch.bool:
+        require((x == 0) | (x == 1), x, name, "must be True or False, 1 or 0", ValueError)
+    return x.bool()
+
+
+def as_number(x: object) -> float | None:
+    """A number of any library, or a tensor of no axes, as a float; None for anything else."""
+    if isinstance(x, Tensor) and x.ndim == 0:
+        x = x.item()
+    return float(x) if isinstance(x, Real) and not isinstance(x, bool) else None
 
 
 def common_dtype(*tensors: Tensor) -> torch.dtype:
@@ -74,17 +107,27 @@ def require_rewards(rewards: Tensor, valid: Tensor | None = None) -> None:
 
 
 def require_lengths(lengths: Tensor, rows: Tensor | None = None) -> None:
-    """In these rows (default: all) a response has at least one token, and finitely many."""
-    ok = (lengths >= 1) & (lengths < torch.inf)
+    """In these rows (default: all) a response has at least one token, and a whole number."""
+    ok = (lengths >= 1) & (lengths < torch.inf) & (lengths == lengths.floor())
     ok = ok if rows is None else ok | ~rows
-    require(ok, lengths, "lengths", "a response has at least one token", DomainError)
+    rule = "a response has a whole number of tokens, at least 1"
+    require(ok, lengths, "lengths", rule, DomainError)
 
 
-def require_positive(value: float, name: str, *, above: float = 0.0) -> None:
-    """A finite number strictly above `above`."""
-    number = isinstance(value, int | float) and math.isfinite(value)
-    if not number or value <= above:
+def require_positive(value: object, name: str, *, above: float = 0.0) -> float:
+    """A finite number strictly above `above`, as a float."""
+    number = as_number(value)
+    if number is None or not above < number < math.inf:
         raise DomainError(f"{name} = {value!r}: must be a finite number above {above:g}")
+    return number
+
+
+def require_at_least(value: object, name: str, low: float) -> float:
+    """A finite number ≥ `low`, as a float."""
+    number = as_number(value)
+    if number is None or not low <= number < math.inf:
+        raise ValueError(f"{name} = {value!r}: must be a finite number >= {low:g}")
+    return number
 
 
 def require_group_axis(tensor: Tensor, name: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from lens_ref.core._checks import nearest, require_positive
+from lens_ref.core._checks import as_number, nearest, require_at_least, require_positive
 from lens_ref.core.confidence import length_normalized
 from lens_ref.core.difficulty import difficulty
 from lens_ref.core.groups import (
@@ -124,15 +124,17 @@ class LensConfig:
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(f"{name} = {value!r}: {nearest(value, choices)}")
-        require_positive(self.guard, "guard", above=1.0)
+        plain: dict[str, float] = {"guard": require_positive(self.guard, "guard", above=1.0)}
         for name in ("alpha", "eps", "mixed_scale", "negative_scale"):
             value = getattr(self, name)
-            if value == "1/G" and name.endswith("_scale"):
+            if name.endswith("_scale") and isinstance(value, str) and value == "1/G":
                 continue
-            if not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} = {value!r}: must be a finite number >= 0")
-        if self.ddof not in (0, 1):
+            plain[name] = require_at_least(value, name, 0.0)
+        ddof = as_number(self.ddof)
+        if ddof not in (0, 1):
             raise ValueError(f"ddof = {self.ddof!r}: must be 0 or 1")
+        for name, number in {**plain, "ddof": int(ddof)}.items():
+            object.__setattr__(self, name, number)  # numbers of other libraries become Python's
 
     @staticmethod
     def preset(name: str, **changes: Any) -> LensConfig:
@@ -176,9 +178,13 @@ def lens_advantages(
     Raises:
         DomainError: a number outside its domain in a row that counts (see `Rollouts`).
         ValueError: a truncation rule other than "keep" on rollouts that don't say which responses
-            were truncated.
+            were truncated; an argument of another type.
     """
-    config = config or LensConfig()
+    config = LensConfig() if config is None else config
+    if not isinstance(rollouts, Rollouts):
+        raise ValueError(f"rollouts is a {type(rollouts).__name__}: Rollouts are needed")
+    if not isinstance(config, LensConfig):
+        raise ValueError(f"config = {config!r}: a LensConfig is needed, or LensConfig.preset(name)")
     valid = _rows_that_count(rollouts, config)
     rewards, dtype = working_copy(rollouts)
     rewards = rewards.masked_fill(~valid, 0.0)

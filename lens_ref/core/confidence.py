@@ -33,9 +33,9 @@ def length_normalized(logprobs: Tensor, lengths: Tensor) -> Tensor:
         `[..., G]`, nats per token, detached.
 
     Raises:
-        DomainError: a length below 1; a log-probability that is NaN or above 1e-6.
+        DomainError: a length below 1 or not whole; a log-probability that is NaN or above 1e-6.
     """
-    logprobs, lengths = broadcast(as_float(logprobs, "logprobs"), torch.as_tensor(lengths))
+    logprobs, lengths = broadcast(as_float(logprobs, "logprobs"), as_float(lengths, "lengths"))
     require_lengths(lengths)
     possible = logprobs <= LOGPROB_SLACK
     require(possible, logprobs, "logprobs", "a log-probability is at most 0", DomainError)

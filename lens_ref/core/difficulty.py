@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from lens_ref.core._checks import (
+    as_flags,
     as_float,
     broadcast,
     common_dtype,
@@ -80,7 +81,7 @@ def difficulty(
         DomainError: guard ≤ 1; a reward outside [0, 1] or NaN.
         ValueError: a NaN or +inf confidence; an empty group axis.
     """
-    require_positive(guard, "guard", above=1.0)
+    guard = require_positive(guard, "guard", above=1.0)
     importance = log_confidence if importance_log_confidence is None else importance_log_confidence
     log_importance = importance_difficulty(rewards, importance, valid)
     rewards, log_confidence, valid = _prepare(rewards, log_confidence, valid)
@@ -98,6 +99,7 @@ def _prepare(
     rewards, log_confidence = broadcast(rewards, log_confidence)
     if valid is None:
         valid = torch.ones_like(rewards, dtype=torch.bool)
+    valid = as_flags(valid, "valid")
     require_rewards(rewards, valid)
     require(
         (log_confidence < math.inf) | ~valid,

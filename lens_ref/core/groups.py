@@ -5,7 +5,7 @@ two questions can't be mixed up; any leading axes are accepted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
@@ -13,12 +13,14 @@ from torch import Tensor
 from lens_ref.core._checks import (
     LOGPROB_SLACK,
     DomainError,
+    as_flags,
     as_float,
     common_dtype,
     require,
     require_group_axis,
     require_lengths,
     require_rewards,
+    require_tensor,
     work_dtype,
 )
 
@@ -34,11 +36,12 @@ class Rollouts:
     that are not valid may hold anything.
 
     Raises:
-        ValueError: shapes that do not line up.
+        ValueError: something else than tensors; shapes that do not line up; flags that are neither
+            bool nor 0 or 1.
         DomainError: in a valid row, a reward outside [0, 1] or NaN, a log-probability that is NaN,
             −inf or above 1e-6 (between 0 and 1e-6 it counts as 0), of the sequence or of one of
-            its tokens, a length below 1. Rows that are `truncated` are checked when a method uses
-            them.
+            its tokens, a length below 1 or not whole. Rows that are `truncated` are checked when a
+            method uses them.
     """
 
     rewards: Tensor  # [B, G], in [0, 1]
@@ -52,6 +55,10 @@ class Rollouts:
     truncated: Tensor | None = None  # [B, G] bool, stopped by the length limit
 
     def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if value is not None or entry.default is not None:
+                require_tensor(value, entry.name)
         require_group_axis(self.rewards, "rewards")
         group = tuple(self.rewards.shape)
         for name in ("logprobs", "lengths", "valid", "truncated"):
@@ -59,6 +66,9 @@ class Rollouts:
         for name in ("token_logprobs", "mask", "entropy"):
             self._check_shape(name, group, tokens=True)
         self._check_shape("prior", group[:-1])
+        for name in ("mask", "valid", "truncated"):
+            if getattr(self, name) is not None:
+                as_flags(getattr(self, name), name)
         rows = self.valid_rows()
         rows = rows if self.truncated is None else rows & ~self.truncated.bool()
         self._check_responses(rows)
@@ -133,6 +143,7 @@ def group_kind(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     require_group_axis(rewards, "rewards")
     if valid is None:
         valid = torch.ones_like(rewards, dtype=torch.bool)
+    valid = as_flags(valid, "valid")
     require_rewards(rewards, valid)
     kind = torch.full(rewards.shape[:-1], MIXED, device=rewards.device)
     kind[((rewards == 1) | ~valid).all(-1)] = CORRECT
@@ -188,7 +199,9 @@ def standardized(
     return centred(x, valid, leave_one_out) / scale.where(scale > 0, 1.0)
 
 
-def neg_to_mixed_rms(advantages: Tensor, kind: Tensor, keep: Tensor) -> Tensor:
+def neg_to_mixed_rms(
+    advantages: Tensor, kind: Tensor, keep: Tensor, mask: Tensor | None = None
+) -> Tensor:
     """RMS advantage of the negative groups over that of the mixed ones: how loud the signal from
     all-wrong groups is. As printed, LENS gives about 1:1000 at G = 16.
 
@@ -196,12 +209,24 @@ def neg_to_mixed_rms(advantages: Tensor, kind: Tensor, keep: Tensor) -> Tensor:
         advantages: `[B, G]` or `[B, G, T]`.
         kind: `[B]` from `group_kind`.
         keep: `[B, G]` bool.
+        mask: `[B, G, T]` bool, True on response tokens, the only ones that count where advantages
+            are per token. Default: all count.
 
     Returns:
         A scalar; NaN where one of the two kinds is absent or the mixed groups carry no advantage.
+
+    Raises:
+        ValueError: a mask of another shape than token-level advantages.
     """
     if advantages.ndim > keep.ndim:
-        advantages = advantages.square().mean(-1).sqrt()
+        if mask is None:
+            mask = torch.ones_like(advantages, dtype=torch.bool)
+        if mask.shape != advantages.shape:
+            expected = tuple(advantages.shape)
+            raise ValueError(f"mask has shape {tuple(mask.shape)}: expected {expected}")
+        mask = as_flags(mask, "mask")
+        total = advantages.masked_fill(~mask, 0.0).square().sum(-1)
+        advantages = (total / mask.sum(-1).clamp(min=1)).sqrt()
 
     def rms(which: int) -> Tensor:
         return advantages[(kind == which).unsqueeze(-1) & keep].square().mean().sqrt()

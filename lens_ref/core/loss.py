@@ -14,7 +14,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from lens_ref.core._checks import as_float, common_dtype, nearest, require
+from lens_ref.core._checks import (
+    as_flags,
+    as_float,
+    as_number,
+    common_dtype,
+    nearest,
+    require,
+    require_tensor,
+)
 
 Aggregation = Literal["sequence_mean", "token_mean", "constant"]
 AGGREGATIONS: tuple[str, ...] = ("sequence_mean", "token_mean", "constant")
@@ -54,7 +62,8 @@ def grpo_loss(
         denominator: what the total is divided by. None: the number of rows with an unmasked token
             (sequence_mean) or of unmasked tokens (token_mean). A micro-batch passes the whole
             batch's number, so that gradients do not depend on how a batch is cut.
-        validate: refuse NaN and infinity on unmasked tokens; costs a GPU synchronisation.
+        validate: refuse NaN and infinity on unmasked tokens, and a mask of other numbers than 0
+            and 1; costs a GPU synchronisation.
 
     Raises:
         ValueError: shapes, an unknown aggregation, a negative clip, no denominator for "constant",
@@ -64,8 +73,11 @@ def grpo_loss(
         hint = nearest(aggregation, AGGREGATIONS)
         raise ValueError(f"unknown aggregation {aggregation!r}: {hint}")
     for name, clip in (("clip_low", clip_low), ("clip_high", clip_high)):
-        if not clip >= 0:
+        number = as_number(clip)
+        if number is None or not number >= 0:
             raise ValueError(f"{name} = {clip!r}: must be >= 0")
+    if validate:
+        as_flags(mask, "mask")
     new, old, advantage, mask = _align(new_logprobs, old_logprobs, advantages, mask)
     tokens = mask.sum()
     if denominator is None:
@@ -74,9 +86,9 @@ def grpo_loss(
         counted = mask.any(-1).sum() if aggregation == "sequence_mean" else tokens
         denominator = counted.clamp(min=1)
     elif validate or not isinstance(denominator, Tensor):
-        number = torch.as_tensor(denominator)
-        finite = (number > 0) & (number < torch.inf)
-        require(finite, number, "denominator", "must be a finite number above 0", ValueError)
+        divisor = as_float(denominator, "denominator")
+        finite = (divisor > 0) & (divisor < torch.inf)
+        require(finite, divisor, "denominator", "must be a finite number above 0", ValueError)
     if validate:
         rule = "not finite on an unmasked token"
         require(new.isfinite(), new, "new_logprobs", rule, ValueError)
@@ -110,6 +122,9 @@ def _align(
     new: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Bring everything to `[N, T]` in one dtype, with 0 on masked tokens."""
+    tensors = {"new_logprobs": new, "old_logprobs": old, "advantages": advantages, "mask": mask}
+    for name, value in tensors.items():
+        require_tensor(value, name)
     if new.ndim != 2:
         raise ValueError(f"new_logprobs has shape {tuple(new.shape)}: expected [N, T]")
     for name, value in (("old_logprobs", old), ("mask", mask)):

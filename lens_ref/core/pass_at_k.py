@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lens_ref.core._checks import broadcast
+from lens_ref.core._checks import as_float, broadcast, require
 
 
 def pass_at_k(n: int | Tensor, c: int | Tensor, k: int | Tensor) -> float | Tensor:
@@ -24,10 +24,11 @@ def pass_at_k(n: int | Tensor, c: int | Tensor, k: int | Tensor) -> float | Tens
     Raises:
         ValueError: not whole numbers, or out of range, k > n above all.
     """
-    tensors = [torch.as_tensor(x) for x in (n, c, k)]
-    for name, x in zip("nck", tensors, strict=True):
-        if x.is_floating_point() and bool((x != x.floor()).any()):
-            raise ValueError(f"{name} must hold whole numbers")
+    named = {"n": n, "c": c, "k": k}
+    tensors = [x if isinstance(x, Tensor) else as_float(x, name) for name, x in named.items()]
+    for name, x in zip(named, tensors, strict=True):
+        whole = (x == x.floor()) & x.isfinite()
+        require(whole, x, name, "must be a whole number", ValueError)
     total, correct, draws = broadcast(*(x.to(torch.int64) for x in tensors))
     for bad, rule in (
         (draws < 1, "k must be at least 1"),
@@ -37,7 +38,8 @@ def pass_at_k(n: int | Tensor, c: int | Tensor, k: int | Tensor) -> float | Tens
         if bool(bad.any()):
             index = tuple(bad.nonzero()[0].tolist())
             n_, c_, k_ = (int(x[index]) for x in (total, correct, draws))
-            raise ValueError(f"{rule} (n = {n_}, c = {c_}, k = {k_})")
+            where = f" at {list(index)}" if index else ""
+            raise ValueError(f"{rule} (n = {n_}, c = {c_}, k = {k_}){where}")
     all_wrong = torch.ones(total.shape, dtype=torch.float64, device=total.device)
     for j in range(int(draws.max()) if draws.numel() else 0):
         # C(n−c, k) / C(n, k) = Π_j (n−c−j) / (n−j); a factor reaches 0 where n − c < k

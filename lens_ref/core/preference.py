@@ -54,15 +54,15 @@ def length_preference_reward(
         `[..., G]`, negative, detached.
 
     Raises:
-        DomainError: π ≥ D γ^|o| (exact), γ ≤ π̄ (practical), γ ≤ 0, a length below 1, a
-            log-probability above 0 or NaN.
+        DomainError: π ≥ D γ^|o| or a log D that is NaN (exact), γ ≤ π̄ (practical), γ ≤ 0, a
+            length below 1 or not whole, a log-probability above 0 or NaN.
         ValueError: an unknown form.
     """
-    require_positive(gamma, "gamma")
+    gamma = require_positive(gamma, "gamma")
     log_confidence = length_normalized(log_pi, lengths)  # checks both
     if form not in ("exact", "practical"):
         raise ValueError(f"unknown form {form!r}: {nearest(form, ('exact', 'practical'))}")
-    log_pi, lengths = as_float(log_pi, "log_pi"), torch.as_tensor(lengths)
+    log_pi, lengths = as_float(log_pi, "log_pi"), as_float(lengths, "lengths")
     log_difficulty = per_question(log_difficulty, log_confidence, "log_difficulty")
     dtype = common_dtype(log_pi, *(log_difficulty,) * (log_difficulty.ndim > 0))
     work = work_dtype(log_pi.device)
@@ -72,6 +72,8 @@ def length_preference_reward(
         rule = f"gamma = {gamma:g} <= pi_bar"
         require(log_z < 0, log_pi.expand(log_z.shape), "log_pi", rule, DomainError)
         return (-odds_from_log(log_z) / lengths).to(dtype)
+    rule = "log D is a number"
+    require(~log_difficulty.isnan(), log_difficulty, "log_difficulty", rule, DomainError)
     # s is a small difference of large numbers: L log γ is taken in two parts, the first exact.
     high, low = _split_log(gamma)
     s = (lengths * high - log_pi.to(work)) + log_difficulty.to(work) + lengths * low

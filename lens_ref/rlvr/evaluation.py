@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,6 +20,27 @@ COUNT_COLUMNS = ["step", "question", "level", "n", "correct"]
 HARD_LEVELS = (4, 5)
 
 
+class Evaluation(NamedTuple):
+    """What one evaluation leaves."""
+
+    rows: list[dict[str, Any]]  # of eval.csv, one a name of `level_groups`
+    counts: list[dict[str, Any]]  # of eval_counts.csv, one a question
+    verdicts: Counter[str]  # by reason
+
+
+def level_groups(questions: Sequence[Question]) -> dict[str, list[int]]:
+    """Name and indices of every set of questions that is evaluated: "all", each level, and "4-5"
+    where both exist."""
+    levels = sorted({question.level for question in questions if question.level is not None})
+    wanted: dict[str, tuple[int, ...]] = {str(level): (level,) for level in levels}
+    if set(HARD_LEVELS) <= set(levels):
+        wanted["4-5"] = HARD_LEVELS
+    groups = {"all": list(range(len(questions)))}
+    for name, chosen in wanted.items():
+        groups[name] = [i for i, question in enumerate(questions) if question.level in chosen]
+    return groups
+
+
 def evaluate(
     sampler: Sampler,
     tokenizer: Any,
@@ -28,13 +50,11 @@ def evaluate(
     n: int,
     seed: int,
     step: int,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+) -> Evaluation:
     """Sample n answers to each question and grade them.
 
-    Returns:
-        Rows of `eval.csv` (level "all", each level, and "4-5" where both exist; pass@k is the
-        unbiased estimator, None where k > n), and of `eval_counts.csv`, one a question, from which
-        every statistic can be recomputed.
+    pass@k is the unbiased estimator, None where k > n; from the counts every statistic can be
+    recomputed.
     """
     samples = sampler.sample(prompts, n, seed)
     texts = decode(tokenizer, samples)
@@ -44,15 +64,11 @@ def evaluate(
         {"step": step, "question": q.id, "level": q.level, "n": n, "correct": c}
         for q, c in zip(questions, correct, strict=True)
     ]
-    levels = sorted({question.level for question in questions if question.level is not None})
-    groups: dict[str, tuple[int, ...]] = {str(level): (level,) for level in levels}
-    if set(HARD_LEVELS) <= set(levels):
-        groups["4-5"] = HARD_LEVELS
-    rows = [_row(step, "all", list(range(len(questions))), correct, n, samples.lengths)]
-    for name, wanted in groups.items():
-        chosen = [i for i, question in enumerate(questions) if question.level in wanted]
-        rows.append(_row(step, name, chosen, correct, n, samples.lengths))
-    return rows, counts
+    rows = [
+        _row(step, name, chosen, correct, n, samples.lengths)
+        for name, chosen in level_groups(questions).items()
+    ]
+    return Evaluation(rows, counts, Counter(v.reason for group in verdicts for v in group))
 
 
 def _row(

@@ -189,7 +189,7 @@ def _no_dropout(model: Any) -> None:
 
 
 def encode_prompt(tokenizer: Any, prompt: PromptConfig, problem: str) -> tuple[int, ...]:
-    """Token ids of a question, with at most one beginning-of-sequence token.
+    """Token ids of a question, with at most one beginning-of-sequence token; may be empty.
 
     Raises:
         UserError: "chat" with a tokenizer that has no chat template.
@@ -211,8 +211,6 @@ def encode_prompt(tokenizer: Any, prompt: PromptConfig, problem: str) -> tuple[i
         bos = tokenizer.bos_token_id
         if bos is not None and ids[:2] == [bos, bos]:  # the template wrote one, the tokenizer too
             ids = ids[1:]
-    if not ids:
-        raise UserError("a prompt has no tokens")
     return tuple(ids)
 
 

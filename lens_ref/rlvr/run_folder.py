@@ -69,9 +69,10 @@ class Table:
         with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
             file.write(_csv(cells))
 
-    def steps(self) -> set[int]:
-        """The steps that have rows."""
-        return {int(row[0]) for row in self._rows()}
+    def at(self, step: int) -> list[dict[str, str]]:
+        """The rows of a step."""
+        found = [row for row in self._rows() if int(row[0]) == step]
+        return [dict(zip(self.columns, row, strict=True)) for row in found]
 
     def cut(self, step: int) -> None:
         """Drop what was written after `step`, and half a last row."""

@@ -3,11 +3,14 @@ and write the report."""
 
 from __future__ import annotations
 
+import logging
 import resource
 import shlex
 import shutil
 import time
+from contextlib import ExitStack
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,10 @@ from lens_ref.verifier import Verifier
 console = Console(soft_wrap=True)
 UNIFORM_UPDATES = 8
 """After so many updates in a row without a mixed group, the run says so."""
+LONGEST_NAME = 255
+"""Bytes; what the usual file systems allow."""
+REPORT_PACKAGES = ("matplotlib", "pandas", "scipy")
+"""Loaded when the report is written, not at start-up."""
 
 
 def run(
@@ -49,6 +56,10 @@ def run(
     """
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry
+    for package in REPORT_PACKAGES:
+        if find_spec(package) is None:  # better now than after hours of training
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     if resume is not None:
         if overrides or config_file or name or dry_run:
             raise UserError("--resume goes on with the run's own config; drop the other options")
@@ -72,8 +83,18 @@ def run(
 
 
 def free_folder(out: Path, name: str | None, recipe: str) -> Path:
-    """`out/name`, which must not exist yet, or the first free `out/recipe[-n]`."""
+    """`out/name`, which must not exist yet, or the first free `out/recipe[-n]`.
+
+    Raises:
+        UserError: the name is taken, or is no plain name: it would lead out of `out`.
+    """
     if name is not None:
+        if name in ("", ".", "..") or "/" in name or "\\" in name:
+            raise UserError(
+                f"--name {shlex.quote(name)} is not a plain folder name; say where with --out"
+            )
+        if len(name.encode()) > LONGEST_NAME:
+            raise UserError(f"--name is longer than {LONGEST_NAME} bytes; choose a shorter one")
         if (out / name).exists():
             raise UserError(f"{out / name} exists; choose another --name or --resume {out / name}")
         return out / name
@@ -147,14 +168,44 @@ def load_data(config: Config, verifier: Verifier) -> Data:
     return Data(train, test)
 
 
+class Inputs:
+    """Questions and grading processes, shared by the runs of a session that agree on them."""
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._loaded: tuple[Data, Verifier] | None = None
+        self._open = ExitStack()
+
+    def __enter__(self) -> Inputs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def of(self, config: Config) -> tuple[Data, Verifier]:
+        """What this configuration calls for; loaded anew where it differs from the last one's.
+
+        Raises:
+            UserError: the data can't be used.
+        """
+        key = (config.data, config.verifier, config.seed)  # the bundled task depends on the seed
+        if self._loaded is None or key != self._key:
+            self._open.close()
+            self._loaded = None
+            verifier = Verifier(config.verifier.workers, config.verifier.timeout)
+            self._open.enter_context(verifier)
+            self._key, self._loaded = key, (load_data(config, verifier), verifier)
+        return self._loaded
+
+
 def train_all(runs: list[RunFolder]) -> int:
     """Train the runs one after the other, then write the report of their parent folder."""
     parent = runs[0].path.parent
     stop = StopRequest()
     try:
-        with stop, progress_bar() as progress:
+        with stop, Inputs() as inputs:
             for folder in runs:
-                train_one(folder, stop, progress)
+                train_one(folder, inputs, stop)
     except Interrupted:
         command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}"
         console.print(f"stopped and saved; go on with: {command}")
@@ -166,20 +217,20 @@ def train_all(runs: list[RunFolder]) -> int:
     return 0
 
 
-def train_one(folder: RunFolder, stop: StopRequest, progress: Progress) -> None:
+def train_one(folder: RunFolder, inputs: Inputs, stop: StopRequest) -> None:
     """Load everything that one run needs and train it."""
     config = folder.config()
     device = resolve_device(config.device)
-    bar = progress.add_task(folder.path.name, total=config.steps, info="loading")
-    plain = not progress.console.is_terminal
-
+    progress = progress_bar()
+    bar = progress.add_task(folder.path.name, total=config.steps, info="")
+    plain = not console.is_terminal
     uniform = 0
 
     def show(step: int, row: dict[str, Any]) -> None:
         nonlocal uniform
         uniform = uniform + 1 if row["mixed_share"] == 0 else 0
         if uniform == UNIFORM_UPDATES:
-            progress.console.print(
+            console.print(
                 f"[yellow]warning:[/yellow] for {uniform} updates every group was all wrong or all "
                 "right: GRPO has learnt nothing from them. Is the verifier right? Are the "
                 "questions too hard or too easy?"
@@ -187,18 +238,20 @@ def train_one(folder: RunFolder, stop: StopRequest, progress: Progress) -> None:
         info = f"reward {row['reward']:.3f}  negative groups {row['negative_share']:.0%}"
         progress.update(bar, completed=step, info=info)
         if plain and (step % config.loss.updates_per_rollout == 0 or step == config.steps):
-            progress.console.print(f"{folder.path.name}  update {step}/{config.steps}  {info}")
+            console.print(f"{folder.path.name}  update {step}/{config.steps}  {info}")
 
-    with Verifier(config.verifier.workers, config.verifier.timeout) as verifier:
-        data = load_data(config, verifier)
+    # The bar begins when nothing can be wrong with the input any more: an error stands alone.
+    with console.status(f"{folder.path.name}: loading"):
+        data, verifier = inputs.of(config)
         policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
-        progress.update(bar, info="evaluating" if data.test and config.eval.every else "sampling")
         trainer = Trainer(config, folder, policy, data, verifier, stop, show)
+    progress.update(bar, info="evaluating" if data.test and config.eval.every else "sampling")
+    with progress:
         trainer.run()
 
 
 def progress_bar() -> Progress:
-    """A live bar a run."""
+    """The live bar of a run."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),

@@ -10,12 +10,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import logging
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lens_ref.core._checks import nearest
 from lens_ref.rlvr.errors import UserError
 from lens_ref.verifier import Verifier, extract_boxed
 
@@ -71,7 +74,7 @@ def load_questions(
         seed: of the bundled task's training questions.
 
     Raises:
-        UserError: no such file, a broken line (with its number), a row without problem or answer,
+        UserError: no such data, a broken line (with its number), a row without problem or answer,
             no usable question.
     """
     rows = _rows(source, limit, split, revision, seed)
@@ -107,6 +110,13 @@ def _rows(
         yield from ((row, "tiny") for row in rows)
     elif Path(source).exists() or source.endswith((".jsonl", ".jsonl.gz", ".json")):
         yield from _jsonl(Path(source))
+    elif "/" not in source:
+        hint = nearest(source, ["tiny"])
+        raise UserError(
+            f"no data {source!r}: {hint}, a .jsonl or .jsonl.gz file, a hub id owner/name"
+        )
+    elif source.startswith((".", "/", "~")) or source.count("/") != 1:
+        raise UserError(f"no data file {source} (a hub id looks like owner/name)")
     else:
         yield from _hub(source, split, revision)
 
@@ -136,6 +146,7 @@ def _jsonl(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
 def _hub(source: str, split: str, revision: str | None) -> Iterator[tuple[dict[str, Any], str]]:
     import datasets
 
+    logging.getLogger("datasets").setLevel(logging.ERROR)  # the import has set it to WARNING
     try:
         rows = datasets.load_dataset(source, split=split, revision=revision)
     except Exception as error:  # the hub client raises many kinds; each means no data
@@ -163,6 +174,8 @@ def _question(row: dict[str, Any], where: str, fallback_id: str) -> Question:
         value = row.get(key)
         if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
             raise UserError(f"{where}: a row needs a non-empty {key!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{where}: {key!r} must be text or a finite number, not {value}")
     identity = " ".join(str(row.get("id", fallback_id)).split())  # one line in every log
     return Question(identity, str(row["problem"]), str(row["answer"]), _level(row, where))
 

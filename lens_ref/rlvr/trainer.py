@@ -11,7 +11,8 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,6 +118,7 @@ class Trainer:
         self.saved: int | None = None  # the step of the newest checkpoint
         self.batch: Batch | None = None
         self.tokens = 0  # sampled for training
+        self.verdicts: Counter[str] = Counter()  # by reason, evaluations included
         self.seconds_before = 0.0  # wall time of earlier pieces of this run
         self.began = time.monotonic()
         path = folder.path
@@ -182,6 +184,7 @@ class Trainer:
         batch = replace(batch, signal=self.treatment(batch))
         tokens = int(samples.lengths.sum())
         self.tokens += tokens
+        self.verdicts.update(reason for group in batch.reasons for reason in group)
         self.groups.append(metrics.group_rows(batch, self.step))
         self._log_samples(batch)
         return batch, {
@@ -231,23 +234,29 @@ class Trainer:
         if not every or self.data.test is None:
             return False
         due = self.step % every == 0 or self.step == self.config.steps
-        return due and self.step not in self.evals.steps()  # reads the log: last
+        return due and not self._evaluated()  # reads the log: last
+
+    def _evaluated(self) -> bool:
+        """Whether the log holds every level of this step: a kill can leave the first ones."""
+        logged = {row["level"] for row in self.evals.at(self.step)}
+        test = self.data.test
+        return test is not None and logged == evaluation.level_groups(test.items).keys()
 
     def _evaluate(self) -> None:
         assert self.data.test is not None
-        questions: Sequence[Any] = self.data.test.items
-        rows, counts = evaluation.evaluate(
+        found = evaluation.evaluate(
             self.sampler,
             self.policy.tokenizer,
             self.verifier,
-            questions,
+            self.data.test.items,
             self.test_prompts,
             self.config.eval.n,
             derive_seed(self.config.seed, "eval", self.step),
             self.step,
         )
-        self.eval_counts.append(counts)
-        self.evals.append(rows)
+        self.verdicts.update(found.verdicts)
+        self.eval_counts.append(found.counts)
+        self.evals.append(found.rows)
 
     def _log_samples(self, batch: Batch) -> None:
         rows = metrics.sample_rows(batch, self.step, SAMPLED_QUESTIONS, SAMPLED_RESPONSES)
@@ -263,17 +272,26 @@ class Trainer:
             self.policy,
             self.updater.optimizer,
             self.batch,
-            {"tokens": self.tokens, "seconds": self._seconds(), "method": self.treatment.state},
+            {
+                "tokens": self.tokens,
+                "seconds": self._seconds(),
+                "verdicts": self.verdicts,
+                "evaluated": self._evaluated(),
+                "method": self.treatment.state,
+            },
             self.config.checkpoint.keep,
         )
         self.saved = self.step
 
     def _resume(self) -> None:
         newest = checkpoint.latest(self.checkpoints)
+        evaluated = False
         if newest is not None:
             state, self.batch = checkpoint.restore(newest, self.policy, self.updater.optimizer)
             self.step, self.tokens = state["step"], state["tokens"]
+            self.verdicts = Counter(state["verdicts"])
             self.treatment.state = state["method"]
+            evaluated = state["evaluated"]
             self.saved = self.step
             self.seconds_before = state["seconds"]
         # Logs written after that checkpoint belong to updates that will be done again. The rows of
@@ -283,7 +301,9 @@ class Trainer:
         started = self.step if self.batch is not None else self.step - 1
         self.groups.cut(started)
         cut_jsonl(self.samples, started)
-        if self.step not in self.evals.steps():  # the kill came between the two
+        # An evaluation that the checkpoint does not count, or half of one, is done again.
+        if not (evaluated and self._evaluated()):
+            self.evals.cut(self.step - 1)
             self.eval_counts.cut(self.step - 1)
 
     def _seconds(self) -> float:
@@ -310,7 +330,7 @@ class Trainer:
                 "train": _describe(self.data.train),
                 "test": None if test is None else _describe(test),
             },
-            verifier=dict(self.verifier.counts),
+            verifier=dict(sorted(self.verdicts.items())),
             **environment(),
         )
 
@@ -330,10 +350,16 @@ def encode_prompts(
     """Token ids of every question, before anything is trained.
 
     Raises:
-        UserError: a prompt that can't be made, or that leaves too little room for an answer.
+        UserError: a prompt that can't be made, is empty, or leaves too little room for an answer.
     """
     items = questions.items if questions is not None else ()
     prompts = [encode_prompt(policy.tokenizer, config.prompt, q.problem) for q in items]
+    for question, prompt in zip(items, prompts, strict=True):
+        if not prompt:
+            raise UserError(
+                f"question {question.id!r}: its prompt has no tokens; the tokenizer knows no part "
+                "of it"
+            )
     positions = getattr(policy.model.config, "max_position_embeddings", None)
     longest, answer = max(map(len, prompts), default=0), config.rollout.max_new_tokens
     if positions is not None and longest + answer > positions:

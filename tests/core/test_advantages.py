@@ -336,6 +336,16 @@ def test_loudness_of_negative_groups() -> None:
         assert neg_to_mixed_rms(result, torch.tensor(absent), keep).isnan()
 
 
+def test_loudness_counts_response_tokens_alone() -> None:
+    """Lengths 1, 3 and 2, 4: padding, garbage too, has no say."""
+    result = tensor([[[3.0, 9, 9, 9], [3, 3, 3, 0]], [[6.0, 6, math.nan, 7], [6, 6, 6, 6]]])
+    mask = torch.arange(4) < torch.tensor([[1, 3], [2, 4]]).unsqueeze(-1)
+    kind, keep = torch.tensor([0, 1]), torch.ones(2, 2, dtype=torch.bool)
+    assert neg_to_mixed_rms(result, kind, keep, mask).item() == pytest.approx(0.5)
+    one_a_response = tensor([[3.0, 3.0], [6.0, 6.0]])
+    assert neg_to_mixed_rms(one_a_response, kind, keep, mask).item() == pytest.approx(0.5)
+
+
 def test_printed_signal_of_negative_groups_is_a_thousandth() -> None:
     """G = 16, π̄ spread .03 around .85: about 1:1100 as printed, 1:70 without 1/G, 1:4 with std."""
     g = torch.Generator().manual_seed(0)

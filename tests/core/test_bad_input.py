@@ -113,7 +113,7 @@ def test_logprobs_of_confidence(logprob: float) -> None:
     refused(lambda: length_normalized(at(logprob, -1.0), torch.ones(2, 2)), message)
 
 
-@pytest.mark.parametrize("length", [0.0, -3.0, 0.5, NAN])
+@pytest.mark.parametrize("length", [0.0, -3.0, 0.5, 2.5, NAN, INF])
 def test_lengths(length: float) -> None:
     message = f"lengths[1, 0] = {length:g}"
     refused(lambda: rollouts(lengths=at(length, 1.0)), message)
@@ -218,6 +218,10 @@ def test_length_preference() -> None:
         lambda: length_preference_reward(equal, torch.tensor([2]), 0.0, 0.9, "practical"),
         "log_pi[0] = -0.210721",
     )
+    refused(
+        lambda: length_preference_reward(ZERO - 9, lengths, tensor([0.0, NAN]), 0.9),
+        "log_difficulty[1, 0] = nan",
+    )
     for gamma in (0.0, -1.0, NAN, INF):
         refused(
             lambda g=gamma: length_preference_reward(ZERO - 1, lengths, 0.0, g),
@@ -320,6 +324,12 @@ def test_shapes_that_do_not_line_up() -> None:
         ({"alpha": NAN}, "alpha = nan"),
         ({"alpha": None}, "alpha = None"),
         ({"eps": -1e-9}, "eps = -1e-09"),
+        ({"eps": tensor(-1.0)}, "eps = tensor(-1., dtype=torch.float64): must be a finite number"),
+        ({"alpha": True}, "alpha = True"),
+        ({"alpha": tensor([0.5])}, "alpha = tensor([0.5000]"),
+        ({"guard": True}, "guard = True"),
+        ({"ddof": True}, "ddof = True"),
+        ({"ddof": "0"}, "ddof = '0'"),
         ({"ddof": 2}, "ddof = 2"),
         ({"mixed_scale": "1/g"}, "mixed_scale = '1/g'"),
         ({"negative_scale": -1.0}, "negative_scale = -1.0"),
@@ -359,8 +369,18 @@ def test_truncation_rule_without_flags(rule: Any) -> None:
         (4, 1, 0, "k must be at least 1"),
         (4, 5, 2, "c must lie between 0 and n"),
         (4, -1, 2, "c must lie between 0 and n"),
-        (4, 1.5, 2, "c must hold whole numbers"),
-        (torch.tensor([4, 2]), torch.tensor([1, 1]), 3, "(n = 2, c = 1, k = 3)"),
+        (4, 1.5, 2, "c = 1.5: must be a whole number"),
+        (4, tensor([1.0, NAN]), 2, "c[1] = nan: must be a whole number"),
+        (INF, 1, 2, "n = inf: must be a whole number"),
+        ("4", 2, 1, "n = '4': a number or a tensor is needed"),
+        (4, None, 1, "c = None: a number or a tensor is needed"),
+        (
+            torch.tensor([4, 2]),
+            torch.tensor([1, 1]),
+            3,
+            "k must not exceed n: sample more answers (n = 2, c = 1, k = 3) at [1]",
+        ),
+        (4, torch.tensor([[1, 1], [7, 9]]), 2, "(n = 4, c = 7, k = 2) at [1, 0]"),
     ],
 )
 def test_pass_at_k(n: Any, c: Any, k: Any, message: str) -> None:

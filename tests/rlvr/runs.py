@@ -105,7 +105,7 @@ def logged(path: Path) -> dict[str, Any]:
             del row[column]
     found = {name: (path / name).read_text("utf-8") for name in LOGS if (path / name).exists()}
     manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-    kept = ("status", "method", "seed", "step", "steps", "tokens", "parameters", "data")
+    kept = ("status", "method", "seed", "step", "steps", "tokens", "parameters", "data", "verifier")
     return {**found, "metrics.csv": rows, "manifest": {key: manifest[key] for key in kept}}
 
 

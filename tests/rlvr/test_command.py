@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from lens_ref.rlvr import memory, session
+from lens_ref.rlvr import memory, run_report, session
 from lens_ref.rlvr.policy import model_folder
 from lens_ref.rlvr.run_folder import RunFolder
 from lens_ref.train import main
@@ -40,7 +43,7 @@ def _light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder, no grading processes and no figures."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(session, "Verifier", ExactVerifier)
-    monkeypatch.setattr(session, "write_report", lambda parent: parent / "report.html")
+    monkeypatch.setattr(run_report, "write_report", lambda parent: parent / "report.html")
 
 
 @pytest.fixture
@@ -64,8 +67,9 @@ Command = Callable[..., tuple[int, str, str]]
 def refused(command: Command, *arguments: Any) -> str:
     """The one line that the command printed before it gave up, leaving nothing behind."""
     before = sorted(Path.cwd().rglob("*"))
-    status, _, err = command(*arguments)
+    status, out, err = command(*arguments)
     assert status == 2
+    assert "-seed0" not in out  # no bar of a run that never began
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert err.endswith("\n")
@@ -104,6 +108,41 @@ def test_a_session_trains_every_method(command: Command, tmp_path: Path) -> None
     assert len(manifest["data"]["test"]["sha256"]) == 64
 
 
+def test_the_runs_of_a_session_share_data_and_verifier(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verifiers, loads = list[int](), list[str]()
+    load_data = session.load_data
+
+    def verifier(workers: int, timeout: float) -> ExactVerifier:
+        verifiers.append(workers)
+        return ExactVerifier()
+
+    def load(config: Any, verifier: Any) -> Any:
+        loads.append(config.method)
+        return load_data(config, verifier)
+
+    monkeypatch.setattr(session, "Verifier", verifier)
+    monkeypatch.setattr(session, "load_data", load)
+    assert command("--set", *SMALL)[0] == 0
+    assert (verifiers, loads) == ([2], ["grpo"])
+    for path in (tmp_path / "runs" / "tiny").iterdir():  # each counts its own verdicts
+        assert sum(RunFolder(path).manifest()["verifier"].values()) == 158
+
+
+def test_runs_of_one_folder_that_differ_in_their_data(command: Command, tmp_path: Path) -> None:
+    configs = [
+        small_config(),
+        small_config(methods=["grpo"], data__train_questions=24),
+        small_config(seed=1),
+        small_config(methods=["grpo"], seed=1, verifier__timeout=1.0),
+    ]
+    folders = [RunFolder.create(tmp_path / "runs", config) for config in configs]
+    assert command("--resume", "runs")[0] == 0
+    for folder, config in zip(folders, configs, strict=True):
+        assert_same_run(folder.path, run(tmp_path / "alone", config))
+
+
 def test_folders_are_numbered_or_named(command: Command, tmp_path: Path) -> None:
     one = ("--method", "grpo", "--set", *SMALL, "eval.every=0", "steps=1")
     for _ in range(2):
@@ -118,6 +157,17 @@ def test_folders_are_numbered_or_named(command: Command, tmp_path: Path) -> None
     assert "exists; choose another --name or --resume" in refused(
         command, *one, "--out", "elsewhere", "--name", "mine"
     )
+
+
+@pytest.mark.parametrize("name", ["../../x", "/x", "a/b", "a\\b", "..", ".", ""])
+def test_a_name_does_not_lead_out_of_the_parent_folder(name: str, command: Command) -> None:
+    arguments = ("--out", "deep/runs", "--name", name, "--set", *SMALL)
+    assert "is not a plain folder name; say where with --out" in refused(command, *arguments)
+
+
+def test_a_name_that_is_too_long(command: Command) -> None:
+    text = refused(command, "--name", "n" * 300, "--set", *SMALL)
+    assert "--name is longer than 255 bytes; choose a shorter one" in text
 
 
 def test_a_data_file_and_a_model_folder(command: Command, tmp_path: Path) -> None:
@@ -208,6 +258,8 @@ BROKEN = '{"problem": "1", "answer": "1"}\n{"problem": "2"}\n{"problem'
         ("--data broken.jsonl", "broken.jsonl, line 2: a row needs a non-empty 'answer'"),
         ("--data empty.jsonl", "empty.jsonl: no question"),
         ("--test absent.jsonl", "no data file absent.jsonl"),
+        ("--data tinyy", "no data 'tinyy': did you mean 'tiny'?"),
+        ("--test tinyy", "no data 'tinyy': did you mean 'tiny'?"),
         ("--data owner/absent", "cannot load the data set 'owner/absent'"),
         ("--data good.jsonl --test good.jsonl", "2 of 2 test questions are also training"),
         ("--method grppo", "unknown method 'grppo': did you mean 'grpo'?"),
@@ -261,6 +313,19 @@ def test_one_clear_line(
         arguments, _, setting = arguments.partition("--set")
         settings += setting.split()
     assert message in refused(command, *arguments.split(), *settings)
+
+
+def test_the_hubs_libraries_keep_quiet(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = dict[str, bool]()
+
+    def load_dataset(*_: object, **__: object) -> None:
+        for name in ("huggingface_hub.utils._http", "datasets.load"):
+            heard[name] = logging.getLogger(name).isEnabledFor(logging.WARNING)
+        raise ConnectionError
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert "cannot load the data set" in refused(command, "--data", "owner/absent")
+    assert heard == {"huggingface_hub.utils._http": False, "datasets.load": False}
 
 
 def test_an_unwritable_run_folder(
@@ -349,6 +414,25 @@ def test_without_the_train_extra(
     text = refused(command, "--config", "absent")
     assert "pip install 'lens-ref[train]'" in text
     assert f"(missing: {package})" in text
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "pandas", "scipy"])
+def test_what_the_report_needs_is_missed_before_training(
+    package: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert f"(missing: {package})" in refused(command, "--set", *SMALL)
+
+
+def test_what_the_report_needs_is_not_loaded_at_start_up() -> None:
+    script = (
+        "import sys, lens_ref.train, lens_ref.rlvr.session\n"
+        "print({'matplotlib', 'pandas', 'datasets'} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
 
 
 def test_without_peft(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

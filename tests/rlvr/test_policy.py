@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lens_ref.rlvr.config import LoraConfig, ModelConfig, PromptConfig
+from lens_ref.rlvr.config import Config, LoraConfig, ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.policy import (
     Policy,
@@ -23,6 +23,8 @@ from lens_ref.rlvr.policy import (
     resolve_device,
     token_logprobs,
 )
+from lens_ref.rlvr.tasks import Question, Questions
+from lens_ref.rlvr.trainer import encode_prompts
 from tests.rlvr.helpers import BOS, CPU, EOS, HE, HELLO, LLO, A, B, load_tiny, save_model
 
 LORA = LoraConfig(r=2, alpha=4.0)
@@ -227,8 +229,12 @@ def test_a_missing_chat_template_is_one_line() -> None:
 
 
 def test_a_prompt_without_tokens_is_refused(tiny: Policy) -> None:
-    with pytest.raises(UserError, match="no tokens"):
-        encode_prompt(tiny.tokenizer, PromptConfig(), "words that the bundled tokenizer drops")
+    """By the name of its question."""
+    dropped = "words that the bundled tokenizer drops"
+    questions = Questions("here", (Question("q7", "1", "1"), Question("q8", dropped, "1")))
+    with pytest.raises(UserError, match="question 'q8': its prompt has no tokens") as caught:
+        encode_prompts(tiny, Config(), questions)
+    assert "\n" not in str(caught.value)
 
 
 # --- folders that are no model --------------------------------------------------------------------

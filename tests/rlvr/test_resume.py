@@ -75,6 +75,8 @@ def test_a_run_is_logged(straight: Path) -> None:
     assert any(float(row["clip_fraction"]) > 0 for row in found["metrics.csv"])
     assert found["manifest"]["status"] == "finished"
     assert found["manifest"]["step"] == 8
+    # two rollout batches of 16 x 4 answers, three evaluations of 5 x 2
+    assert sum(found["manifest"]["verifier"].values()) == 158
     assert any(name.startswith("optimizer") for name in tensors(straight))
 
 
@@ -161,6 +163,34 @@ def test_killed_between_the_two_logs_of_an_evaluation(straight: Path, tmp_path: 
     (folder.path / "eval.csv").unlink()
     trainer(folder).run()
     assert_same_run(folder.path, straight)
+
+
+def drop_last_line(path: Path) -> None:
+    *lines, _ = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def test_killed_while_the_levels_of_an_evaluation_were_written(
+    straight: Path, tmp_path: Path
+) -> None:
+    folder = RunFolder.create(tmp_path, small_config())
+    with pytest.raises(Killed):
+        trainer(folder, report=kill_after(1)).run()
+    drop_last_line(folder.path / "eval.csv")
+    trainer(folder).run()
+    assert_same_run(folder.path, straight)
+
+
+def test_levels_lost_though_the_checkpoint_was_kept(straight: Path, tmp_path: Path) -> None:
+    """A machine that loses power may keep the one and lose the end of the other."""
+    folder = RunFolder.create(tmp_path, small_config())
+    interrupt_after(folder, 4)
+    with pytest.raises(Killed):
+        trainer(folder, report=kill_after(5)).run()
+    drop_last_line(folder.path / "eval.csv")
+    trainer(folder).run()
+    for name in ("eval.csv", "eval_counts.csv"):
+        assert logged(folder.path)[name] == logged(straight)[name]
 
 
 @pytest.mark.parametrize("content", ["", "step"])

@@ -144,6 +144,10 @@ def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"problem": "1+1", "answer": null}', "line 2: a row needs a non-empty 'answer'"),
         ('{"problem": "1+1", "answer": ["2"]}', "line 2: a row needs a non-empty 'answer'"),
         ('{"problem": "1+1", "answer": true}', "line 2: a row needs a non-empty 'answer'"),
+        ('{"problem": "1+1", "answer": NaN}', "line 2: 'answer' must be text or a finite number"),
+        ('{"problem": "1+1", "answer": -Infinity}', "line 2: 'answer' must be text or a finite"),
+        ('{"problem": "1+1", "answer": 1e999}', "line 2: 'answer' must be text or a finite number"),
+        ('{"problem": NaN, "answer": "2"}', "line 2: 'problem' must be text or a finite number"),
         ('{"problem": "p", "answer": "2", "level": "hard"}', "line 2: 'level' must be a whole"),
         ('{"problem": "p", "answer": "2", "level": "²"}', "line 2: 'level' must be a whole"),
         ('{"problem": "p", "answer": "2", "level": true}', "line 2: 'level' must be a whole"),
@@ -163,6 +167,19 @@ def test_a_missing_file_is_not_looked_up_on_the_hub(tmp_path: Path) -> None:
     for name in ("absent.jsonl", "absent.jsonl.gz", "absent.json"):
         assert refused(tmp_path / name) == f"no data file {tmp_path / name}"
     assert "no data file" in refused(tmp_path)  # a folder
+
+
+def test_a_name_that_cannot_be_on_the_hub_is_not_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert refused("tinyy") == (
+        "no data 'tinyy': did you mean 'tiny'? known: tiny, a .jsonl or .jsonl.gz file, "
+        "a hub id owner/name"
+    )
+    assert "did you mean" not in refused("gsm8k")
+    for path in ("./absent", "/absent", "~/absent", "a/b/c"):
+        assert refused(path) == f"no data file {path} (a hub id looks like owner/name)"
 
 
 def test_a_file_without_questions(tmp_path: Path) -> None:
