@@ -127,7 +127,7 @@ def page() -> str:
     return f"""# When to use what
 
 Written by `python docs/build.py`: every number is read from `results/`, made by
-`python -m toy.compare --full` (toy, 20 to 24 seeds; language model, {seeds} seeds) and
+`python -m toy.compare --full` (toy, 20 to 96 seeds; language model, {seeds} seeds) and
 `python -m toy --full`; ± is a 95 % interval. These are toys and a model of 0.13 M weights. They say
 what a signal does; they don't say what it does at 3 B.
 
@@ -135,23 +135,23 @@ what a signal does; they don't say what it does at 3 B.
 
 | your case | take | because |
 |---|---|---|
-| nothing special, or in doubt | GRPO, or LENS as printed | LENS − GRPO is {points("lens_paper")} points of pass@1 on the language model; its negative groups are 1:{1 / loudness:,.0f} as loud as mixed ones |
+| nothing special, or in doubt | GRPO, or LENS as printed | LENS − GRPO is {points("lens_paper")} points of pass@1 on the language model; its negative groups are 1:{1 / loudness:,.0f} as loud as mixed ones at the end |
 | many correct answers marked wrong | GRPO | it never touches such questions; under SGD pooled D, NGRPO and NSR keep them too, under Adam none does |
 | hard questions, a clean verifier, parameters of their own | NGRPO, `lens:preset=no_demean` | accuracy {many("ngrpo", "adam")} and {many("lens_no_demean", "adam")} against GRPO's {many("grpo", "adam")} on 50 × 100 options under Adam; NSR does better there, but see the next line |
 | a language model | not the uniform −1 (`nsr`) | {points("nsr")} points against GRPO |
-| questions that can't be solved, shared weights | GRPO, LENS as printed or `lens_pooled` | strong negative signals spend the shared weights on them |
+| questions that can't be solved, shared weights | GRPO or LENS as printed | strong negative signals spend the shared weights on them |
 
 ## A language model
 
 - Difference to GRPO in pass@1, points: LENS as printed {points("lens_paper")},
   `normalized_difficulty` {points("lens_normalized_difficulty")}, `neg_unscaled`
   {points("lens_neg_unscaled")}, `no_demean` {points("lens_no_demean")}, pooled D
-  {points("lens_pooled")}, RL-ZVP {points("rl_zvp")}. One of ten comparisons that barely leaves 0 out is not a gain.
+  {points("lens_pooled")}, RL-ZVP {points("rl_zvp")}. All of these intervals cover 0.
 - Pooled D had no past to pool there: a run of 60 updates sees every question at most once, so it is
   `neg_unscaled` with another D in mixed groups (their negative groups are equally loud in the
   figure).
 - Worse: `negative_std` {points("lens_negative_std")}, `likelihood` {points("lens_likelihood")},
-  NGRPO {points("ngrpo")}, NSR {points("nsr")}, which loses what the model could do before.
+  NGRPO {points("ngrpo")}, NSR {points("nsr")}.
 - Pass@16, where `likelihood` ({points("lens_likelihood", 16)}) and `negative_std`
   ({points("lens_negative_std", 16)}) might win by their entropy: no difference can be told.
 - [language.png](../results/compare/language.png),
@@ -182,11 +182,13 @@ what a signal does; they don't say what it does at 3 B.
   On the language model NSR is {points("nsr")} points off all the same.
 - With SGD, each at its own size: GRPO {many("grpo", "sgd")}, LENS as printed
   {many("lens_paper", "sgd")}, `negative_std` {many("lens_negative_std", "sgd")},
-  `posterior_std` (no α to tune) {many("lens_posterior_std", "sgd")}, NSR {many("nsr", "sgd")}.
+  `posterior_std` (no α to tune) {many("lens_posterior_std", "sgd")}, DAPO's filter
+  {many("dapo", "sgd")} (its mean is over the groups it keeps: larger steps), NSR {many("nsr", "sgd")}.
 - At equal size, with SGD: GRPO {many("grpo", "sgd", "equal_size")}, LENS as printed
   {many("lens_paper", "sgd", "equal_size")}, NGRPO {many("ngrpo", "sgd", "equal_size")}, NSR
   {many("nsr", "sgd", "equal_size")}: there, pushing mistakes by
-  their confidence beats pushing all of them. Under Adam it is the other way round (figure).
+  their confidence beats pushing all of them, but leaving negative groups out does as well: DAPO's
+  filter {many("dapo", "sgd", "equal_size")}. Under Adam all-negative signals win (figure).
 - One question of six options from P(correct) = 1e-4, updates to 0.9 under Adam: GRPO
   {steps("grpo", "adam", 1e-4)}, LENS as printed {steps("lens_paper", "adam", 1e-4)}, `no_demean`
   {steps("lens_no_demean", "adam", 1e-4)}, NGRPO {steps("ngrpo", "adam", 1e-4)}.
@@ -214,10 +216,12 @@ what a signal does; they don't say what it does at 3 B.
   parameters, Adam: accuracy on the solvable half GRPO {unsolvable("grpo")}, LENS as printed
   {unsolvable("lens_paper")}, pooled D {unsolvable("lens_pooled")}, `neg_unscaled`
   {unsolvable("lens_neg_unscaled")}, `negative_std` {unsolvable("lens_negative_std")}, NSR
-  {unsolvable("nsr")}. The fewer the shared parameters and the louder the signal, the dearer.
+  {unsolvable("nsr")}.
 - The same with a right answer that shares features with a confident mistake (correlation 0.8, SGD,
   updates to 0.9): GRPO {shared("grpo", "0.8")}, LENS as printed {shared("lens_paper", "0.8")};
-  `negative_std`: {shared("lens_negative_std", "0.8")}. Unrelated features turn the order round:
+  `negative_std`: {shared("lens_negative_std", "0.8")}. At 0.95: GRPO
+  {shared("grpo", "0.95")}, LENS as printed {shared("lens_paper", "0.95")}, pooled D
+  {shared("lens_pooled", "0.95")}. Unrelated features turn the order round:
   {shared("grpo", "0")} and {shared("lens_negative_std", "0")}.
 - The language model above was trained with AdamW on all weights; an adapter was not measured here.
 - [unsolvable.png](../results/compare/unsolvable.png),

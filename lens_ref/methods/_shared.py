@@ -96,7 +96,10 @@ def whitened(
     """
     count = valid.to(x.dtype) if weights is None else weights.masked_fill(~valid, 0).to(x.dtype)
     counted = x[count > 0]
-    if not len(counted) or bool((counted == counted[0]).all()):
+    if not len(counted):
+        return torch.zeros_like(x)
+    rounding = 1e-12 * counted.abs().max()  # equal but for that: no signal, not full strength
+    if bool((counted - counted[0]).abs().max() <= rounding):
         return torch.zeros_like(x)
     total = count.sum()
     difference = x - (x * count).sum() / total

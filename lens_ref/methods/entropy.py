@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lens_ref.core._checks import DomainError, require
+from lens_ref.core._checks import DomainError, as_float, require
 from lens_ref.core.groups import CORRECT, NEGATIVE, Rollouts, Signal, standardized
 from lens_ref.methods._shared import ddof_and_eps, number, prepare
 from lens_ref.methods.registry import Method, MethodSpec, PublishedLoss, register
@@ -53,9 +53,13 @@ def _token_entropy(rollouts: Rollouts, valid: Tensor) -> tuple[Tensor, Tensor]:
         DomainError: an entropy of a token that counts is negative or not finite.
     """
     assert rollouts.entropy is not None  # the registry has looked
-    entropy = rollouts.entropy.detach()
-    if entropy.dtype in (torch.float16, torch.bfloat16):
-        entropy = entropy.float()
+    entropy = as_float(rollouts.entropy.detach(), "entropy")
+    width = entropy.shape[-1]
+    if width == 0 or (rollouts.mask is not None and rollouts.mask.shape[-1] != width):
+        raise ValueError(f"entropy has {width} positions: one a position of mask is needed")
+    longest = rollouts.lengths.masked_fill(~valid, 1).max() if valid.numel() else 1
+    if rollouts.mask is None and longest > width:
+        raise ValueError(f"entropy has {width} positions for a response of {int(longest)} tokens")
     other = ~(rollouts.response_tokens(entropy.shape[-1]) & valid.unsqueeze(-1))
     counted = entropy.masked_fill(other, 0.0)
     possible = (counted >= -ENTROPY_SLACK) & (counted < torch.inf)

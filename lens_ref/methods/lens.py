@@ -55,9 +55,9 @@ def lens_pooled(preset: str = "neg_unscaled", **fields: Any) -> Method:
     @torch.no_grad()
     def method(rollouts: Rollouts) -> Signal:
         rule = "a pooled difficulty is finite and above 0"
-        tiny, huge = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
-        pooled = question_numbers(rollouts, tiny, huge, rule, torch.float64).squeeze(-1)
-        return lens_advantages(rollouts, config, pooled.log())
+        limits = torch.finfo(torch.float64)
+        pooled = question_numbers(rollouts, limits.tiny, limits.max, rule, torch.float64)
+        return lens_advantages(rollouts, config, pooled.squeeze(-1).log())
 
     return method
 

@@ -101,7 +101,7 @@ class MethodSpec:
         Raises:
             ValueError: the method keeps no state; not one id a question.
         """
-        questions = [str(i) for i in question_ids]
+        questions = _names(question_ids)
         batch = rollouts.rewards.shape[:-1].numel()
         if len(questions) != batch:
             raise ValueError(f"question_ids has {len(questions)} entries for {batch} questions")
@@ -113,7 +113,7 @@ class MethodSpec:
         Raises:
             ValueError: the method keeps no state.
         """
-        return self._memory().prior(state, [str(i) for i in question_ids])
+        return self._memory().prior(state, _names(question_ids))
 
     def state_hyperparameters(self, state: State, group_size: int) -> dict[str, float]:
         """Hyperparameters that the state gives, for groups of this size; they fill in for those
@@ -124,6 +124,11 @@ class MethodSpec:
         if self.memory is None:
             raise ValueError(f"{self.name} keeps no state")
         return self.memory
+
+
+def _names(question_ids: Iterable[Any]) -> list[str]:
+    """Ids as text; those of a tensor are its numbers."""
+    return [str(i.item()) if isinstance(i, Tensor) else str(i) for i in question_ids]
 
 
 _REGISTRY: dict[str, MethodSpec] = {}

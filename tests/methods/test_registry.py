@@ -164,3 +164,16 @@ def test_entropies_are_checked_where_they_count() -> None:
     entropy[0, 0, 1], entropy[0, 1, 1] = 0.3, torch.nan  # the second is beyond the response's end
     signal = methods.get("rl_zvp")(batch([[0.0, 0.0]], None, lengths, entropy=entropy))
     assert signal.advantages.isfinite().all()
+
+
+def test_entropies_must_line_up_with_the_responses() -> None:
+    rollouts = batch([[0.0, 0.0]], None, [[3, 1]])
+    for changes, message in (
+        ({"entropy": torch.zeros(1, 2, 2)}, "entropy has 2 positions: one a position of mask"),
+        ({"entropy": torch.zeros(1, 2, 0)}, "entropy has 0 positions"),
+        ({"entropy": torch.zeros(1, 2, 2), "mask": None}, "2 positions for a response of 3 tokens"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            methods.get("rl_zvp")(dataclasses.replace(rollouts, **changes))
+    whole = dataclasses.replace(rollouts, entropy=torch.ones(1, 2, 3, dtype=torch.int64))
+    assert (methods.get("rl_zvp")(whole).advantages == 0).all()

@@ -193,3 +193,20 @@ def test_avspo() -> None:
         tensor([[0.0]]), tensor([[-1.0]]), tensor([[1.0]]), valid=torch.tensor([[False]])
     )
     assert spec.update(state, nobody, ["a"]) == state
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_ids_of_a_tensor_are_its_numbers(name: str) -> None:
+    spec = methods.spec(name)
+    state = spec.update(spec.init_state(), batch([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([1, 2]))
+    assert torch.equal(spec.prior(state, [1, 2]), spec.prior(state, torch.tensor([1, 2])))
+    if "questions" in state:
+        assert set(state["questions"]) == {"1", "2"}
+
+
+def test_a_pooled_difficulty_of_a_very_unlikely_answer_is_accepted() -> None:
+    spec = methods.spec("lens_pooled")
+    unlikely = Rollouts(tensor([[1.0]]), tensor([[-100.0]]), tensor([[1.0]]))
+    state = spec.update(spec.init_state(), unlikely, ["q"])
+    rollouts = batch([[0.0, 0.0]], [[0.8, 0.4]], prior=spec.prior(state, ["q"]))
+    assert methods.get("lens_pooled")(rollouts).advantages.isfinite().all()

@@ -117,6 +117,12 @@ def test_spo_is_whitened_over_the_batch() -> None:
     assert raw.tolist() == [pytest.approx([-0.1, -0.1]), pytest.approx([-0.5, -0.5])]
 
 
+def test_whitening_does_not_blow_up_rounding() -> None:
+    """Two raw advantages of −.3 that differ in the last bit are no signal."""
+    rollouts = batch([[0.0], [0.0]], prior=tensor([0.3, 0.1 + 0.2]))
+    assert methods.get("spo")(rollouts).advantages.tolist() == [[0.0], [0.0]]
+
+
 def test_avspo_gate_and_count() -> None:
     """At G = 4 and rate .25, K = 2: virtual rewards .1 and .05 among four zeros: mean .025, mean
     square .0125/6, so A = −.025/√(.0125/6 − .000625)."""
