@@ -16,6 +16,7 @@ from toy import flow, sequence
 from toy.rules import RULES
 from toy.sampled import OPTIMIZERS, Report, accuracy_curves, steps_to_target, streams
 from toy.spaces import many_questions, six_options
+from toy.tables import long_frame
 
 P_CORRECT = (1e-1, 1e-2, 1e-3, 1e-4)  # where the exact flows start
 
@@ -219,14 +220,14 @@ def curve_cell(
         column.every,
         report,
     )
-    frame = _long(curves.steps, seeds, {"accuracy": curves.accuracy, "entropy": curves.entropy})
     cell = {
         "experiment": f"questions_{questions}x100",
         "method": rule,
         "optimizer": column.optimizer,
         "group_size": CURVE_GROUP_SIZE,
     }
-    return frame.assign(**cell)[[*cell, *frame.columns]]
+    values = {"accuracy": curves.accuracy, "entropy": curves.entropy}
+    return long_frame(cell, curves.steps, seeds, values)
 
 
 def sequence_case(case: SequenceCase, updates: int, seeds: range, report: Report) -> pd.DataFrame:
@@ -242,9 +243,8 @@ def sequence_case(case: SequenceCase, updates: int, seeds: range, report: Report
         confidence=case.confidence,
     )
     values = {name: getattr(curves, name) for name in SEQUENCE_QUANTITIES}
-    frame = _long(curves.steps, seeds, values)
     cell = {"experiment": "sequence", "method": case.name, "optimizer": "sgd", "group_size": 16}
-    return frame.assign(**cell)[[*cell, *frame.columns]]
+    return long_frame(cell, curves.steps, seeds, values)
 
 
 def signal_sizes(groups: int = 2000, group_size: int = 16, seed: int = 0) -> pd.DataFrame:
@@ -263,9 +263,3 @@ def signal_sizes(groups: int = 2000, group_size: int = 16, seed: int = 0) -> pd.
             ratio = neg_to_mixed_rms(signal.advantages, group_kind(rewards), signal.keep)
             rows.append((preset, group_size, spread, float(ratio)))
     return pd.DataFrame(rows, columns=["preset", "group_size", "spread", "neg_to_mixed_rms"])
-
-
-def _long(steps: np.ndarray, seeds: range, columns: dict[str, np.ndarray]) -> pd.DataFrame:
-    """`[N, S]` arrays as one row a seed and step."""
-    index = pd.MultiIndex.from_product([list(seeds), steps], names=["seed", "step"])
-    return pd.DataFrame({k: v.T.ravel() for k, v in columns.items()}, index=index).reset_index()

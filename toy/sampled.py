@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -93,7 +93,8 @@ class Adam:
         return logits + self.lr * mean / (spread + self.eps)
 
     def keep(self, rows: Bools) -> None:
-        self._m, self._v = self._m[rows], self._v[rows]  # type: ignore[index]
+        if self._t:  # before the first step there are no moments
+            self._m, self._v = self._m[rows], self._v[rows]  # type: ignore[index]
 
 
 OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {"sgd": SGD, "adam": Adam}
@@ -124,11 +125,132 @@ def policy_gradient(draws: Draws, advantages: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """What is right, and what the verifier says."""
+
+    correct: Bools  # [S, Q, K]
+    trusted: Bools | None = None  # [S, Q], False where every answer is marked wrong
+
+    def keep(self, rows: Bools) -> Problem:
+        """These seeds only. `rows`: `[S]`."""
+        trusted = None if self.trusted is None else self.trusted[rows]
+        return Problem(self.correct[rows], trusted)
+
+
+class Learner(Protocol):
+    """S policies over Q questions of K options that learn from their own draws."""
+
+    def logits(self) -> Floats:
+        """`[S, Q, K]`."""
+        ...
+
+    def learn(self, draws: Draws) -> None:
+        """One update."""
+        ...
+
+    def keep(self, rows: Bools) -> None:
+        """Go on with these seeds only. `rows`: `[S]`."""
+        ...
+
+
+def _update(
+    learner: Learner, problem: Problem, policy: Floats, log_policy: Floats, uniforms: Floats
+) -> None:
+    draws = draw(policy, log_policy, problem.correct, uniforms)
+    if problem.trusted is not None:
+        draws = replace(draws, rewards=draws.rewards * problem.trusted[..., None])
+    learner.learn(draws)
+
+
+@dataclass(frozen=True)
 class Escapes:
     """When each seed solved the question."""
 
     steps: np.ndarray  # [S] int, updates until P(correct) ≥ 0.9; the cap where that never came
     solved: Bools  # [S]
+
+
+def run_to_target(
+    learner: Learner,
+    problem: Problem,
+    generators: list[np.random.Generator],
+    group_size: int,
+    cap: int,
+    report: Report,
+) -> Escapes:
+    """Train until the mean P(correct) over a seed's questions reaches 0.9, or to the cap."""
+    seeds, questions, _ = problem.correct.shape
+    uniforms = Uniforms(generators, questions, group_size)
+    steps, active, solved = np.full(seeds, cap), np.arange(seeds), np.ones(seeds, dtype=bool)
+    for step in range(cap + 1):
+        log_policy = log_softmax(learner.logits())
+        policy = np.exp(log_policy)
+        running = accuracy(policy, problem.correct).mean(-1) < TARGET
+        if not running.all():
+            steps[active[~running]] = step
+            active, problem = active[running], problem.keep(running)
+            policy, log_policy = policy[running], log_policy[running]
+            uniforms.keep(running)
+            learner.keep(running)
+        if step == cap or not len(active):
+            break
+        if step % 200 == 0:
+            report(f"step {step}, {seeds - len(active)}/{seeds} solved")
+        _update(learner, problem, policy, log_policy, uniforms.next())
+    solved[active] = False
+    return Escapes(steps, solved)
+
+
+Measure = Callable[[Floats], dict[str, Floats]]
+"""From the policy `[S, Q, K]` to named numbers `[S]`."""
+
+
+def run_curves(
+    learner: Learner,
+    problem: Problem,
+    generators: list[np.random.Generator],
+    group_size: int,
+    updates: int,
+    every: int,
+    measure: Measure,
+    report: Report,
+) -> tuple[np.ndarray, dict[str, Floats]]:
+    """Train for a number of updates, one group a question and step, measuring every so many.
+
+    Returns:
+        `[N]` steps and the measured numbers, each `[N, S]`.
+    """
+    uniforms = Uniforms(generators, problem.correct.shape[1], group_size)
+    steps, trace = [], []
+    for step in range(updates + 1):
+        log_policy = log_softmax(learner.logits())
+        policy = np.exp(log_policy)
+        if step % every == 0:
+            steps.append(step)
+            trace.append(measure(policy))
+            report(f"step {step}/{updates}")
+        if step == updates:
+            break
+        _update(learner, problem, policy, log_policy, uniforms.next())
+    return np.array(steps), {k: np.stack([point[k] for point in trace]) for k in trace[0]}
+
+
+class _ByRule:
+    """Tabular logits that learn by a rule."""
+
+    def __init__(self, logits: Floats, rule: Rule, optimizer: Optimizer) -> None:
+        self._logits, self._rule, self._optimizer = logits, rule, optimizer
+
+    def logits(self) -> Floats:
+        return self._logits
+
+    def learn(self, draws: Draws) -> None:
+        gradient = policy_gradient(draws, self._rule(draws))
+        self._logits = self._optimizer.step(self._logits, gradient)
+
+    def keep(self, rows: Bools) -> None:
+        self._logits = self._logits[rows]
+        self._optimizer.keep(rows)
 
 
 def steps_to_target(
@@ -141,30 +263,8 @@ def steps_to_target(
     report: Report = lambda text: None,
 ) -> Escapes:
     """Train one question per seed until it is solved or the cap is reached."""
-    logits, correct = space.logits, space.correct
-    seeds, questions = logits.shape[:2]
-    uniforms = Uniforms(generators, questions, group_size)
-    steps, active = np.full(seeds, cap), np.arange(seeds)
-    for step in range(cap + 1):
-        log_policy = log_softmax(logits)
-        policy = np.exp(log_policy)
-        running = accuracy(policy, correct).mean(-1) < TARGET
-        if not running.all():
-            steps[active[~running]] = step
-            active, logits, correct = active[running], logits[running], correct[running]
-            policy, log_policy = policy[running], log_policy[running]
-            uniforms.keep(running)
-            if step:
-                optimizer.keep(running)
-        if step == cap or not len(active):
-            break
-        if step % 200 == 0:
-            report(f"step {step}, {seeds - len(active)}/{seeds} solved")
-        draws = draw(policy, log_policy, correct, uniforms.next())
-        logits = optimizer.step(logits, policy_gradient(draws, rule(draws)))
-    solved = np.ones(seeds, dtype=bool)
-    solved[active] = False
-    return Escapes(steps, solved)
+    learner = _ByRule(space.logits, rule, optimizer)
+    return run_to_target(learner, Problem(space.correct), generators, group_size, cap, report)
 
 
 @dataclass(frozen=True)
@@ -174,6 +274,14 @@ class Curves:
     steps: np.ndarray  # [N] int
     accuracy: Floats  # [N, S]
     entropy: Floats  # [N, S], nats
+
+
+def mean_accuracy_and_entropy(correct: Bools) -> Measure:
+    """Over the questions of each seed: P(correct), and the entropy in nats."""
+    return lambda policy: {
+        "accuracy": accuracy(policy, correct).mean(-1),
+        "entropy": entropy(policy).mean(-1),
+    }
 
 
 def accuracy_curves(
@@ -187,19 +295,9 @@ def accuracy_curves(
     report: Report = lambda text: None,
 ) -> Curves:
     """Train all questions for a number of updates, one group a question and step."""
-    logits, correct = space.logits, space.correct
-    uniforms = Uniforms(generators, logits.shape[1], group_size)
-    steps, accuracies, entropies = [], [], []
-    for step in range(updates + 1):
-        log_policy = log_softmax(logits)
-        policy = np.exp(log_policy)
-        if step % every == 0:
-            steps.append(step)
-            accuracies.append(accuracy(policy, correct).mean(-1))
-            entropies.append(entropy(policy).mean(-1))
-            report(f"step {step}/{updates}")
-        if step == updates:
-            break
-        draws = draw(policy, log_policy, correct, uniforms.next())
-        logits = optimizer.step(logits, policy_gradient(draws, rule(draws)))
-    return Curves(np.array(steps), np.stack(accuracies), np.stack(entropies))
+    learner, problem = _ByRule(space.logits, rule, optimizer), Problem(space.correct)
+    measure = mean_accuracy_and_entropy(space.correct)
+    steps, traces = run_curves(
+        learner, problem, generators, group_size, updates, every, measure, report
+    )
+    return Curves(steps, **traces)

@@ -8,10 +8,12 @@ entropy and confidence are exact sums over all 8191 sequences.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lens_ref import methods
 from lens_ref.core import Rollouts
@@ -111,40 +113,71 @@ class SequenceCurves:
     confidence: Floats
 
 
+def train(
+    logits: Floats,
+    generators: list[np.random.Generator],
+    updates: int,
+    every: int,
+    teach: Callable[[Responses], Floats],
+    aggregation: str = "sequence_mean",
+    group_size: int = 16,
+    lr: float = 0.5,
+    report: Report = lambda text: None,
+) -> tuple[np.ndarray, list[Floats]]:
+    """SGD on groups of sampled sequences.
+
+    Args:
+        teach: from the responses of a step to their advantages `[S, G]`.
+
+    Returns:
+        `[N]` steps, every so many updates, and the logits `[S, T, V]` at each.
+    """
+    uniforms = Uniforms(generators, group_size, logits.shape[1])
+    steps, trace = [], []
+    for step in range(updates + 1):
+        if step % every == 0:
+            steps.append(step)
+            trace.append(logits)
+            report(f"step {step}/{updates}")
+        if step == updates:
+            break
+        responses = sample(logits, uniforms.next())
+        gradient = token_gradient(logits, responses, teach(responses), aggregation)
+        logits = logits + lr * gradient
+    return np.array(steps), trace
+
+
+def rollouts(responses: Responses, rewards: np.ndarray, prior: Tensor | None = None) -> Rollouts:
+    """What a method of the library sees of them. `rewards`: `[S, G]`; `prior`: `[S]`."""
+    return Rollouts(
+        rewards=torch.from_numpy(rewards.astype(float)),
+        logprobs=torch.from_numpy(responses.logprobs),
+        lengths=torch.from_numpy(responses.lengths),
+        prior=prior,
+    )
+
+
 def train_unsolvable(
     logits: Floats,
     generators: list[np.random.Generator],
     updates: int,
     every: int,
     aggregation: str = "sequence_mean",
-    group_size: int = 16,
-    lr: float = 0.5,
     report: Report = lambda text: None,
     **lens: object,
 ) -> SequenceCurves:
-    """LENS on negative groups alone, by SGD. `lens`: `preset=` or fields of `LensConfig`."""
+    """LENS on negative groups alone. `lens`: `preset=` or fields of `LensConfig`."""
     method = methods.get("lens", **lens)
-    uniforms = Uniforms(generators, group_size, logits.shape[1])
-    steps, trace = [], []
-    for step in range(updates + 1):
-        if step % every == 0:
-            steps.append(step)
-            trace.append(exact(logits))
-            report(f"step {step}/{updates}")
-        if step == updates:
-            break
-        responses = sample(logits, uniforms.next())
-        rollouts = Rollouts(
-            rewards=torch.zeros(responses.logprobs.shape, dtype=torch.float64),
-            logprobs=torch.from_numpy(responses.logprobs),
-            lengths=torch.from_numpy(responses.lengths),
-        )
-        advantages = method(rollouts).advantages.numpy()
-        logits = logits + lr * token_gradient(logits, responses, advantages, aggregation)
+
+    def teach(responses: Responses) -> Floats:
+        return method(rollouts(responses, np.zeros(responses.logprobs.shape))).advantages.numpy()
+
+    steps, trace = train(logits, generators, updates, every, teach, aggregation, report=report)
+    points = [exact(logits) for logits in trace]
     return SequenceCurves(
-        np.array(steps),
+        steps,
         *(
-            np.stack([getattr(point, name) for point in trace])
+            np.stack([getattr(point, name) for point in points])
             for name in ("length", "truncated", "token_entropy", "confidence")
         ),
     )

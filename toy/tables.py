@@ -15,6 +15,15 @@ MAX_STANDARD_ERRORS = 4.0
 MIN_COVERED = 0.9
 
 
+def long_frame(
+    cell: dict[str, object], steps: np.ndarray, seeds: range, traces: dict[str, np.ndarray]
+) -> pd.DataFrame:
+    """`[N, S]` traces as one row a seed and step, the cell's own columns first."""
+    index = pd.MultiIndex.from_product([list(seeds), steps], names=["seed", "step"])
+    frame = pd.DataFrame({k: v.T.ravel() for k, v in traces.items()}, index=index).reset_index()
+    return frame.assign(**cell)[[*cell, *frame.columns]]
+
+
 def summarize_escapes(runs: pd.DataFrame) -> pd.DataFrame:
     """Steps to 90 % per cell; a censored seed counts as the cap, so that where `solved` < `n` the
     mean is a lower bound."""

@@ -66,9 +66,10 @@ def whole(value: object, name: str, low: int) -> int:
 
 def ddof_and_eps(ddof: object, eps: object) -> tuple[int, float]:
     """Check the two numbers of a standard deviation: it divides by n − ddof, and eps is added."""
-    if whole(ddof, "ddof", 0) > 1:
+    divisor = whole(ddof, "ddof", 0)
+    if divisor > 1:
         raise ValueError(f"ddof = {ddof!r}: must be 0 or 1")
-    return whole(ddof, "ddof", 0), number(eps, "eps", 0.0)
+    return divisor, number(eps, "eps", 0.0)
 
 
 def question_numbers(

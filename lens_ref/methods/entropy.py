@@ -60,7 +60,7 @@ def _token_entropy(rollouts: Rollouts, valid: Tensor) -> tuple[Tensor, Tensor]:
     longest = rollouts.lengths.masked_fill(~valid, 1).max() if valid.numel() else 1
     if rollouts.mask is None and longest > width:
         raise ValueError(f"entropy has {width} positions for a response of {int(longest)} tokens")
-    other = ~(rollouts.response_tokens(entropy.shape[-1]) & valid.unsqueeze(-1))
+    other = ~(rollouts.response_tokens(width) & valid.unsqueeze(-1))
     counted = entropy.masked_fill(other, 0.0)
     possible = (counted >= -ENTROPY_SLACK) & (counted < torch.inf)
     require(possible, entropy, "entropy", "an entropy is finite and at least 0", DomainError)

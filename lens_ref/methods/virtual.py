@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lens_ref.core._checks import DomainError, require
 from lens_ref.core.groups import (
     CORRECT,
     NEGATIVE,
@@ -23,7 +22,7 @@ from lens_ref.core.groups import (
     masked_mean,
     standardized,
 )
-from lens_ref.methods._shared import ddof_and_eps, number, prepare, whole
+from lens_ref.methods._shared import ddof_and_eps, number, prepare, question_numbers, whole
 from lens_ref.methods.registry import Method, MethodSpec, PublishedLoss, State, register
 
 TAU = 0.5  # the collapse rate above which avspo acts, before it has learnt one
@@ -117,10 +116,7 @@ def _collapse_rate(rollouts: Rollouts, acr: float | None, like: Tensor) -> Tenso
             "avspo needs rollouts.prior [B] with the running collapse rate, "
             "methods.spec('avspo').prior(state, question_ids), or the hyperparameter acr"
         )
-    prior = rollouts.prior.detach().to(like.dtype)
-    inside = (prior >= 0) & (prior <= 1)
-    require(inside, prior, "prior", "a collapse rate lies in [0, 1]", DomainError)
-    return prior.unsqueeze(-1)
+    return question_numbers(rollouts, 0.0, 1.0, "a collapse rate lies in [0, 1]", like.dtype)
 
 
 class CollapseRate:

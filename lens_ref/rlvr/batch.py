@@ -44,15 +44,17 @@ class Batch:
     entropy: Tensor | None = None  # [B, G, T] nats
     signal: Signal | None = None
 
-    def sequence_logprobs(self) -> Tensor:
-        """`[B, G]` float32 nats: the sum of the old log-probabilities over an answer's tokens."""
+    def sequence_logprobs(self, questions: slice = slice(None)) -> Tensor:
+        """`[B, G]` float32 nats: the sum of the old log-probabilities over an answer's tokens, of
+        some of the questions."""
         assert self.old_logprobs is not None
-        kept = torch.where(self.samples.mask, self.old_logprobs, 0.0)
+        kept = torch.where(self.samples.mask[questions], self.old_logprobs[questions], 0.0)
         return kept.double().sum(-1).float()
 
-    def confidence(self) -> Tensor:
-        """`[B, G]` float64: the geometric-mean token probability π̄."""
-        return (self.sequence_logprobs().double() / self.samples.lengths).exp()
+    def confidence(self, questions: slice = slice(None)) -> Tensor:
+        """`[B, G]` float64: the geometric-mean token probability π̄, of some of the questions."""
+        logprobs = self.sequence_logprobs(questions).double()
+        return (logprobs / self.samples.lengths[questions]).exp()
 
     def rollouts(self, questions: slice = slice(None)) -> Rollouts:
         """The pure numbers that a method sees, of some of the questions."""
@@ -60,7 +62,7 @@ class Batch:
         assert self.old_logprobs is not None
         return Rollouts(
             rewards=self.rewards[questions],
-            logprobs=self.sequence_logprobs()[questions],
+            logprobs=self.sequence_logprobs(questions),
             lengths=self.samples.lengths[questions],
             token_logprobs=self.old_logprobs[questions],
             mask=self.samples.mask[questions],

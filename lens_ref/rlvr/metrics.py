@@ -79,7 +79,7 @@ def group_metrics(batch: Batch, questions: slice) -> dict[str, Any]:
     assert batch.rewards is not None
     rewards = batch.rewards[questions]
     kind = group_kind(rewards)
-    confidence = batch.confidence()[questions]
+    confidence = batch.confidence(questions)
     negative = kind == NEGATIVE
     signal, mask = batch.signal, batch.samples.mask[questions]
     ratio = neg_to_mixed_rms(signal.advantages[questions], kind, signal.keep[questions], mask)

@@ -10,7 +10,7 @@ import torch
 
 from lens_ref import methods
 from lens_ref.core import Rollouts
-from toy.compare import harms, sequences
+from toy.compare import harms
 from toy.compare.cell import slug
 from toy.compare.harms import (
     HARM_TREATMENTS,
@@ -25,7 +25,7 @@ from toy.compare.harms import (
 )
 from toy.compare.sequences import SEQUENCE_TREATMENTS, Sequences, is_right, p_right
 from toy.compare.training import Ascent, Linear, Problem, Tabular, curves, steps_to_target
-from toy.compare.treatments import PooledSums, Teacher
+from toy.compare.treatments import PooledSums, Teacher, over_kept
 from toy.rules import Draws
 from toy.sampled import draw, policy_gradient, streams
 from toy.sequence import EOS, Responses, first_logits
@@ -261,7 +261,7 @@ def test_right_sequences_begin_with_ab_and_end():
 def test_rows_left_out_leave_the_mean():
     advantages = np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
     keep = np.array([[True, False, True, False], [False] * 4])
-    assert sequences._over_kept(advantages, keep).tolist() == [[2, 0, 6, 0], [0] * 4]
+    assert over_kept(advantages, keep).tolist() == [[2, 0, 6, 0], [0] * 4]
 
 
 @pytest.fixture(scope="module")

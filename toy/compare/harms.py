@@ -29,12 +29,12 @@ import pandas as pd
 
 from toy.compare.cell import TOY_SOURCES
 from toy.compare.sequences import SEQUENCE_QUANTITIES, SEQUENCE_TREATMENTS, Sequences
-from toy.compare.signal import by_setting, long_frame
+from toy.compare.signal import by_setting
 from toy.compare.training import Ascent, Linear, Problem, Tabular, curves, steps_to_target
 from toy.compare.treatments import Teacher
 from toy.sampled import Report, streams
 from toy.spaces import Bools, Floats, Space, accuracy, entropy, many_questions
-from toy.tables import summarize_curves, summarize_escapes
+from toy.tables import long_frame, summarize_curves, summarize_escapes
 
 HARM_TREATMENTS = (
     "grpo",

@@ -12,16 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 
 from lens_ref import methods
-from lens_ref.core import Rollouts
 from toy import sequence
 from toy.compare.cell import TOY_SOURCES
-from toy.compare.signal import long_frame
-from toy.compare.treatments import TREATMENTS
-from toy.sampled import Report, Uniforms, streams
+from toy.compare.treatments import TREATMENTS, over_kept
+from toy.sampled import Report, streams
 from toy.spaces import Bools, Floats, log_softmax
+from toy.tables import long_frame
 
 SEQUENCE_TREATMENTS = (
     "grpo",
@@ -85,32 +83,30 @@ class Sequences:
         spec = methods.spec(treatment.method)
         state = spec.init_state(count=GROUP_SIZE) if spec.stateful else None
         ids = [str(seed) for seed in seeds]
-        logits = sequence.first_logits(streams(seeds, "sequence"))
-        generators = streams(seeds, f"compare/sequences/{self.setting}")
-        uniforms = Uniforms(generators, GROUP_SIZE, logits.shape[1])
-        steps, trace = [], []
-        for step in range(self.updates + 1):
-            if step % 50 == 0:
-                steps.append(step)
-                exact = sequence.exact(logits)
-                trace.append({**vars(exact), "accuracy": p_right(logits) * self.solvable})
-                report(f"step {step}/{self.updates}")
-            if step == self.updates:
-                break
-            responses = sequence.sample(logits, uniforms.next())
+
+        def teach(responses: sequence.Responses) -> Floats:
+            nonlocal state
             rewards = is_right(responses) & self.solvable
-            rollouts = Rollouts(
-                rewards=torch.from_numpy(rewards.astype(float)),
-                logprobs=torch.from_numpy(responses.logprobs),
-                lengths=torch.from_numpy(responses.lengths),
-                prior=None if state is None else spec.prior(state, ids),
-            )
+            prior = None if state is None else spec.prior(state, ids)
+            rollouts = sequence.rollouts(responses, rewards, prior)
             signal = method(rollouts)
-            advantages = _over_kept(signal.advantages.numpy(), signal.keep.numpy())
             if state is not None:
                 state = spec.update(state, rollouts, ids)
-            gradient = sequence.token_gradient(logits, responses, advantages, "sequence_mean")
-            logits = logits + 0.5 * gradient
+            return over_kept(signal.advantages.numpy(), signal.keep.numpy())
+
+        steps, trace = sequence.train(
+            sequence.first_logits(streams(seeds, "sequence")),
+            streams(seeds, f"compare/sequences/{self.setting}"),
+            self.updates,
+            50,
+            teach,
+            group_size=GROUP_SIZE,
+            report=report,
+        )
+        points = [
+            {**vars(sequence.exact(logits)), "accuracy": p_right(logits) * self.solvable}
+            for logits in trace
+        ]
         cell = {
             "experiment": "sequences",
             "method": self.treatment,
@@ -118,11 +114,5 @@ class Sequences:
             "optimizer": "sgd",
             "group_size": GROUP_SIZE,
         }
-        traces = {k: np.stack([p[k] for p in trace]) for k in SEQUENCE_QUANTITIES}
-        return long_frame(cell, np.array(steps), seeds, traces)
-
-
-def _over_kept(advantages: Floats, keep: Bools) -> Floats:
-    """`[S, G]`: advantages whose mean over G is the mean over the kept ones."""
-    kept = np.maximum(keep.sum(-1, keepdims=True), 1)
-    return np.where(keep, advantages, 0.0) * keep.shape[-1] / kept
+        traces = {k: np.stack([point[k] for point in points]) for k in SEQUENCE_QUANTITIES}
+        return long_frame(cell, steps, seeds, traces)

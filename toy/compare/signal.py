@@ -13,15 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from toy.compare.cell import TOY_SOURCES
 from toy.compare.training import Ascent, Problem, Tabular, curves, steps_to_target
 from toy.compare.treatments import STATELESS, Size, Teacher
-from toy.sampled import Report, streams
-from toy.spaces import Floats, accuracy, entropy, many_questions, six_options
-from toy.tables import summarize_curves, summarize_escapes
+from toy.sampled import Report, mean_accuracy_and_entropy, streams
+from toy.spaces import many_questions, six_options
+from toy.tables import long_frame, summarize_curves, summarize_escapes
 
 GROUP_SIZE = 16
 ESCAPE_SEEDS, CURVE_SEEDS = 96, 20
@@ -102,12 +101,6 @@ class ManyQuestions:
         seeds = range(*self.seeds)
         space = many_questions(streams(seeds, "many_questions"), self.questions)
 
-        def measure(policy: Floats) -> dict[str, Floats]:
-            return {
-                "accuracy": accuracy(policy, space.correct).mean(-1),
-                "entropy": entropy(policy).mean(-1),
-            }
-
         steps, traces = curves(
             Tabular(space.logits),
             Problem(space.correct),
@@ -117,7 +110,7 @@ class ManyQuestions:
             GROUP_SIZE,
             self.updates,
             40,
-            measure,
+            mean_accuracy_and_entropy(space.correct),
             report,
         )
         cell = {
@@ -128,15 +121,6 @@ class ManyQuestions:
             "group_size": GROUP_SIZE,
         }
         return long_frame(cell, steps, seeds, traces)
-
-
-def long_frame(
-    cell: dict[str, object], steps: np.ndarray, seeds: range, traces: dict[str, Floats]
-) -> pd.DataFrame:
-    """`[N, S]` traces as one row a seed and step, the cell's own columns first."""
-    index = pd.MultiIndex.from_product([list(seeds), steps], names=["seed", "step"])
-    frame = pd.DataFrame({k: v.T.ravel() for k, v in traces.items()}, index=index).reset_index()
-    return frame.assign(**cell)[[*cell, *frame.columns]]
 
 
 def cells(full: bool, seed_base: int) -> list[SixOptions | ManyQuestions]:

@@ -1,17 +1,22 @@
-"""Training loops over all seeds of a cell: tabular logits, or logits with shared parameters."""
+"""What learns in a cell: tabular logits, or logits with shared parameters, under a teacher."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from toy.compare.treatments import Teacher
-from toy.flow import TARGET
-from toy.sampled import Report, Uniforms, draw, policy_gradient
-from toy.spaces import Bools, Floats, accuracy, log_softmax
+from toy.rules import Draws
+from toy.sampled import (
+    Measure,
+    Problem,
+    Report,
+    policy_gradient,
+    run_curves,
+    run_to_target,
+)
+from toy.spaces import Bools, Floats
 
 
 class Policies(Protocol):
@@ -96,34 +101,25 @@ class Ascent:
             self._m, self._v, self._t = self._m[rows], self._v[rows], self._t[rows]
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What is right, and what the verifier says."""
+class _ByTeacher:
+    """Policies that learn what a teacher makes of their draws."""
 
-    correct: Bools  # [S, Q, K]
-    trusted: Bools | None = None  # [S, Q], False where every answer is marked wrong
+    def __init__(self, policies: Policies, teacher: Teacher, ascent: Ascent) -> None:
+        self._policies, self._teacher, self._ascent = policies, teacher, ascent
 
-    def keep(self, rows: Bools) -> Problem:
-        """These seeds only."""
-        trusted = None if self.trusted is None else self.trusted[rows]
-        return Problem(self.correct[rows], trusted)
+    def logits(self) -> Floats:
+        return self._policies.logits()
 
+    def learn(self, draws: Draws) -> None:
+        lesson = self._teacher(draws)
+        gradient = self._policies.pull_back(policy_gradient(draws, lesson.advantages))
+        self._policies.parameters = self._ascent.step(
+            self._policies.parameters, gradient, lesson.learns
+        )
 
-def _update(
-    policies: Policies,
-    problem: Problem,
-    policy: Floats,
-    log_policy: Floats,
-    teacher: Teacher,
-    ascent: Ascent,
-    uniforms: Floats,
-) -> None:
-    draws = draw(policy, log_policy, problem.correct, uniforms)
-    if problem.trusted is not None:
-        draws = replace(draws, rewards=draws.rewards * problem.trusted[..., None])
-    lesson = teacher(draws)
-    gradient = policies.pull_back(policy_gradient(draws, lesson.advantages))
-    policies.parameters = ascent.step(policies.parameters, gradient, lesson.learns)
+    def keep(self, rows: Bools) -> None:
+        for part in (self._policies, self._ascent, self._teacher):
+            part.keep(rows)
 
 
 def steps_to_target(
@@ -141,30 +137,9 @@ def steps_to_target(
     Returns:
         `[S]` steps, the cap where that never came, and `[S]` solved.
     """
-    seeds, questions, _ = problem.correct.shape
-    uniforms = Uniforms(generators, questions, group_size)
-    steps, active, solved = np.full(seeds, cap), np.arange(seeds), np.ones(seeds, dtype=bool)
-    for step in range(cap + 1):
-        log_policy = log_softmax(policies.logits())
-        policy = np.exp(log_policy)
-        running = accuracy(policy, problem.correct).mean(-1) < TARGET
-        if not running.all():
-            steps[active[~running]] = step
-            active, problem = active[running], problem.keep(running)
-            policy, log_policy = policy[running], log_policy[running]
-            for part in (policies, uniforms, ascent, teacher):
-                part.keep(running)
-        if step == cap or not len(active):
-            break
-        if step % 200 == 0:
-            report(f"step {step}, {seeds - len(active)}/{seeds} solved")
-        _update(policies, problem, policy, log_policy, teacher, ascent, uniforms.next())
-    solved[active] = False
-    return steps, solved
-
-
-Measure = Callable[[Floats], dict[str, Floats]]
-"""From the policy `[S, Q, K]` to named numbers `[S]`."""
+    learner = _ByTeacher(policies, teacher, ascent)
+    found = run_to_target(learner, problem, generators, group_size, cap, report)
+    return found.steps, found.solved
 
 
 def curves(
@@ -184,16 +159,5 @@ def curves(
     Returns:
         `[N]` steps and the measured numbers, each `[N, S]`.
     """
-    uniforms = Uniforms(generators, problem.correct.shape[1], group_size)
-    steps, trace = [], []
-    for step in range(updates + 1):
-        log_policy = log_softmax(policies.logits())
-        policy = np.exp(log_policy)
-        if step % every == 0:
-            steps.append(step)
-            trace.append(measure(policy))
-            report(f"step {step}/{updates}")
-        if step == updates:
-            break
-        _update(policies, problem, policy, log_policy, teacher, ascent, uniforms.next())
-    return np.array(steps), {k: np.stack([point[k] for point in trace]) for k in trace[0]}
+    learner = _ByTeacher(policies, teacher, ascent)
+    return run_curves(learner, problem, generators, group_size, updates, every, measure, report)

@@ -79,6 +79,13 @@ class Lesson(NamedTuple):
     learns: Bools  # [S]: False where every response was left out, so that no update is made
 
 
+def over_kept(advantages: Floats, keep: Bools) -> Floats:
+    """Advantages whose mean over all responses of a seed is the mean over the kept ones; 0 in the
+    others. `advantages`, `keep`: `[S, …]`."""
+    share = keep.mean(tuple(range(1, keep.ndim)), keepdims=True)
+    return np.where(keep, advantages, 0.0) / np.where(share > 0, share, 1.0)
+
+
 class Teacher:
     """One treatment at work on all seeds of a cell; remembers what its method remembers."""
 
@@ -99,9 +106,7 @@ class Teacher:
             mean_square = (advantages**2).sum((1, 2)) / np.maximum(kept, 1)
             rms = np.sqrt(mean_square)[:, None, None]
             advantages = advantages / np.where(rms > 0, rms, 1.0)
-        share = kept / keep[0].size
-        advantages = advantages / np.where(share > 0, share, 1.0)[:, None, None]
-        return Lesson(advantages, kept > 0)
+        return Lesson(over_kept(advantages, keep), kept > 0)
 
     def keep(self, rows: Bools) -> None:
         """Go on with these seeds only. `rows`: `[S]`."""
