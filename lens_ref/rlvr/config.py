@@ -44,8 +44,17 @@ class ModelConfig:
 
     path: str = "tiny"  # "tiny" (bundled), a local folder, or a hub id
     lora: LoraConfig | None = None  # None trains all weights
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: float32 on a CPU, else bfloat16
-    gradient_checkpointing: bool = False
+    # auto: float32 on a CPU, bfloat16 on a GPU; all weights are trained in float32, computing bf16
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    quantization: Literal["nf4"] | None = None  # QLoRA: 4-bit frozen weights under the adapter
+    # "auto" on a GPU: as many layers as memory asks for; on a CPU: none
+    gradient_checkpointing: bool | Literal["auto"] = "auto"
+    compile: bool | Literal["auto"] = "auto"  # auto: on a GPU, unless the weights are 4-bit
+    memory_gb: Positive | None = None  # use no more of the GPU than this, sampler included
+
+    def __post_init__(self) -> None:
+        if self.quantization and self.lora is None:
+            raise ValueError("quantization: 4-bit weights can't be trained; it needs lora")
 
 
 @dataclass(frozen=True, config=_strict)
@@ -69,17 +78,34 @@ class DataConfig:
 
 
 @dataclass(frozen=True, config=_strict)
+class VllmConfig:
+    """The vLLM engine, which runs inside the training process."""
+
+    memory_share: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"  # of the GPU
+    max_sequences: Count = 512  # answers in flight at once
+    sleep: bool | Literal["auto"] = "auto"  # free its memory during updates; auto: if it must
+    eager: bool = False  # no compilation, no CUDA graphs: starts in seconds, samples more slowly
+    # "bitsandbytes": the sampler's weights in 4 bits, as the trainer's are under QLoRA
+    quantization: Literal["bitsandbytes"] | None = None
+
+
+@dataclass(frozen=True, config=_strict)
 class RolloutConfig:
     """Sampling. Training needs the probabilities of the policy itself: no nucleus, no top-k."""
 
+    engine: Literal["auto", "hf", "vllm"] = "auto"  # auto: vLLM where it can serve the adapter
     questions: Count = 128  # per rollout batch
     responses: Count = 16  # G, per question
     temperature: Positive = 1.0
     top_p: float = 1.0
     top_k: int = 0
     max_new_tokens: Count = 64
-    batch_rows: Count = 2048  # responses generated at once
+    batch_rows: Count = 2048  # responses that transformers' `generate` samples at once
     stop_tokens: tuple[str, ...] = ()  # beside the model's own end-of-sequence tokens
+    # mean |log-probability, sampler - trainer|, nats a token, above which the run stops: the
+    # sampler runs other weights then. Rounding to bfloat16 alone gives about 0.02
+    max_drift: Positive = 0.2
+    vllm: VllmConfig = VllmConfig()
 
     def __post_init__(self) -> None:
         if self.responses < 2:
@@ -112,7 +138,18 @@ class LossConfig:
     as_published: bool = False  # take clip and aggregation from the method's own paper
     updates_per_rollout: Count = 4
     old_logprobs: Literal["trainer", "sampler"] = "trainer"
-    micro_batch_tokens: Count = 65536  # tokens, padding included, of one forward and backward pass
+    # weigh every token by min(trainer / sampler probability, cap): for a sampler that runs a
+    # rounded copy of the policy
+    sampler_correction: Literal["none", "truncate"] = "none"
+    correction_cap: Positive = 2.0
+    micro_batch_tokens: Count = 65536  # of one forward and backward pass, prompts included
+
+    def __post_init__(self) -> None:
+        if self.sampler_correction != "none" and self.old_logprobs == "sampler":
+            raise ValueError(
+                "sampler_correction compares the trainer's log-probabilities with the sampler's: "
+                'it needs old_logprobs = "trainer"'
+            )
 
 
 @dataclass(frozen=True, config=_strict)
@@ -140,6 +177,14 @@ class VerifierConfig:
 
 
 @dataclass(frozen=True, config=_strict)
+class LogConfig:
+    """Where metrics go beside metrics.csv and the console."""
+
+    tensorboard: bool = False  # event files in the run folder
+    wandb: str | None = None  # a Weights & Biases project
+
+
+@dataclass(frozen=True, config=_strict)
 class Config:
     """A run, or several that differ in the method alone."""
 
@@ -156,6 +201,7 @@ class Config:
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     verifier: VerifierConfig = VerifierConfig()
+    log: LogConfig = LogConfig()
 
     def __post_init__(self) -> None:
         if not self.methods:
