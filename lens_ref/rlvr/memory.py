@@ -13,7 +13,8 @@ import torch
 
 from lens_ref.rlvr.config import Config
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.policy import LOGITS_CHUNK, model_folder, resolve_dtype
+from lens_ref.rlvr.logprobs import LOGITS_CHUNK
+from lens_ref.rlvr.policy import model_folder, resolve_dtype
 
 PROMPT_TOKENS = 512
 """Assumed length of the longest prompt."""
@@ -127,7 +128,7 @@ class Plan:
 
 def make_plan(config: Config, shape: Shape, device: torch.device) -> Plan:
     """Estimate the peak of a run with the longest answers everywhere."""
-    size = 4 if resolve_dtype(config.model.dtype, device) is torch.float32 else 2
+    size = 4 if resolve_dtype(config.model, device) is torch.float32 else 2
     lora = config.model.lora
     adapter = shape.adapter(lora.r) if lora else 0
     trained = adapter or shape.parameters
@@ -146,7 +147,7 @@ def make_plan(config: Config, shape: Shape, device: torch.device) -> Plan:
         adapter=adapter * 4,
         gradients=trained * trained_size,
         optimizer=2 * trained * trained_size,
-        activations=tokens * kept + 4 * 4 * LOGITS_CHUNK,
+        activations=tokens * kept + 4 * 4 * LOGITS_CHUNK.get(device.type, LOGITS_CHUNK["cpu"]),
         cache=rows * longest * shape.layers * 2 * shape.key_value * size,
     )
 

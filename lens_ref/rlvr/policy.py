@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    GenerationConfig,
+)
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from lens_ref.rlvr.config import ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import UserError
-
-LOGITS_CHUNK = 2**24
-"""Logits computed at once (tokens × vocabulary): 64 MiB in float32."""
+from lens_ref.rlvr.logprobs import can_pack, token_logprobs
 
 
 @dataclass
@@ -30,10 +36,40 @@ class Policy:
     pad_id: int
     device: torch.device
     sha256: str | None = None  # of the weights that were loaded; None from the hub
+    packed: bool = False  # rows of an update are laid end to end, not padded
+    autocast: torch.dtype | None = None  # float32 weights that compute in this
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Name → parameter, of what is trained."""
         return {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Within it the model computes in the precision that it trains in."""
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.autocast)
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Within it the model is in evaluation mode and its blocks run uncompiled: with a growing
+        cache every step would be a shape of its own. Updates take what compilation made."""
+        calls = [(layer, layer._compiled_call_impl) for layer in layers_of(self.model)]
+        self.model.eval()
+        for layer, _ in calls:
+            layer._compiled_call_impl = None
+        try:
+            with self.precision():
+                yield
+        finally:
+            for layer, call in calls:
+                layer._compiled_call_impl = call
+
+    def logprobs(
+        self, prompts: list[tuple[int, ...]], responses: list[Tensor], temperature: float
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """`token_logprobs` of this policy, in its precision and packed where it can be."""
+        with self.precision():
+            return token_logprobs(self.model, prompts, responses, temperature, self.packed)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -54,11 +90,13 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """ "auto" → float32 on a CPU, bfloat16 elsewhere."""
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
-    return torch.float32 if name == "float32" else torch.bfloat16
+def resolve_dtype(config: ModelConfig, device: torch.device) -> torch.dtype:
+    """Of the weights. "auto": float32 on a CPU, and wherever all weights are trained (an update of
+    1e-6 is lost in bfloat16's rounding); bfloat16 under an adapter."""
+    if config.dtype == "auto":
+        half = device.type != "cpu" and config.lora is not None
+        return torch.bfloat16 if half else torch.float32
+    return torch.float32 if config.dtype == "float32" else torch.bfloat16
 
 
 def model_folder(path: str) -> str:
@@ -99,7 +137,7 @@ def load_policy(
         UserError: a model that isn't there, or an unknown stop token.
     """
     source = model_folder(config.path)
-    dtype = resolve_dtype(config.dtype, device)
+    dtype = resolve_dtype(config, device)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model, loading = AutoModelForCausalLM.from_pretrained(
@@ -108,6 +146,7 @@ def load_policy(
             use_safetensors=True,
             attn_implementation="sdpa",
             output_loading_info=True,
+            **_placement(config, device),
         )
     except (OSError, ValueError, SafetensorError) as error:
         first_line = str(error).strip().splitlines()[0]
@@ -124,14 +163,75 @@ def load_policy(
     stop_ids = _stop_ids(model, tokenizer, stop_tokens)
     # generate() falls back on what a checkpoint ships (top_p, repetition_penalty …): empty it.
     model.generation_config = GenerationConfig()
-    model.to(device)
+    if config.quantization is None:
+        model.to(device)
     if config.lora is not None:
         model = _attach_lora(model, config, seed)
-    if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    layers = layers_of(model)
+    everywhere = config.gradient_checkpointing == "auto" and device.type == "cuda"
+    checkpoint_layers(model, len(layers) if everywhere or config.gradient_checkpointing is True else 0)
     _no_dropout(model)
+    model.train()
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
-    return Policy(model, tokenizer, stop_ids, pad_id, device, _weights_hash(Path(source)))
+    compiled = device.type == "cuda" and not config.quantization
+    if config.compile != "auto":
+        compiled = config.compile
+    packed = can_pack(model)
+    if compiled:
+        _compile(layers)
+    return Policy(
+        model,
+        tokenizer,
+        stop_ids,
+        pad_id,
+        device,
+        _weights_hash(Path(source)),
+        packed=packed,
+        autocast=torch.bfloat16 if device.type == "cuda" and dtype is torch.float32 else None,
+    )
+
+
+def _placement(config: ModelConfig, device: torch.device) -> dict[str, Any]:
+    """Straight onto a GPU, in 4 bits where the config says so."""
+    place: dict[str, Any] = {} if device.type == "cpu" else {"device_map": {"": device}}
+    if config.quantization is None:
+        return place
+    if find_spec("bitsandbytes") is None:
+        raise UserError("4-bit weights need bitsandbytes: pip install bitsandbytes")
+    four_bits = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=config.quantization,
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=resolve_dtype(config, device),
+    )
+    return {"device_map": {"": device}, "quantization_config": four_bits}
+
+
+def layers_of(model: nn.Module) -> list[Any]:
+    """The transformer blocks."""
+    return [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+
+
+def checkpoint_layers(model: Any, count: int) -> None:
+    """Compute the activations of the first `count` blocks again in the backward pass instead of
+    keeping them. Not reentrant: with frozen embeddings the other kind finds no gradient."""
+    if count:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    else:
+        model.gradient_checkpointing_disable()
+    for i, layer in enumerate(layers_of(model)):
+        layer.gradient_checkpointing = i < count
+
+
+def checkpointed(model: nn.Module) -> int:
+    """How many blocks recompute their activations."""
+    return sum(layer.gradient_checkpointing for layer in layers_of(model))
+
+
+def _compile(layers: list[Any]) -> None:
+    """Fuse what is between the matrix products of a block; every block shares the code."""
+    for layer in layers:
+        layer.compile(dynamic=True)
 
 
 def _weights_hash(folder: Path) -> str | None:
@@ -164,6 +264,8 @@ def _stop_ids(model: Any, tokenizer: Any, stop_tokens: tuple[str, ...]) -> tuple
 def _attach_lora(model: Any, config: ModelConfig, seed: int) -> Any:
     from peft import LoraConfig, get_peft_model
 
+    from lens_ref.rlvr.lora import fuse
+
     assert config.lora is not None
     torch.manual_seed(seed)
     adapter = LoraConfig(
@@ -174,7 +276,9 @@ def _attach_lora(model: Any, config: ModelConfig, seed: int) -> Any:
         bias="none",
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, adapter)
+    attached = get_peft_model(model, adapter)
+    fuse(attached)
+    return attached
 
 
 def _no_dropout(model: Any) -> None:
@@ -212,60 +316,3 @@ def encode_prompt(tokenizer: Any, prompt: PromptConfig, problem: str) -> tuple[i
         if bos is not None and ids[:2] == [bos, bos]:  # the template wrote one, the tokenizer too
             ids = ids[1:]
     return tuple(ids)
-
-
-def token_logprobs(
-    model: Any, prompts: list[tuple[int, ...]], responses: list[Tensor], temperature: float
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Log-probabilities and entropies of response tokens, at the sampling temperature.
-
-    The logits are divided by the temperature before the softmax, as the sampler did: otherwise
-    confidences and ratios would be those of another policy. Only response positions reach the
-    vocabulary, in chunks: a [tokens × vocabulary] tensor of the whole batch never exists.
-
-    Args:
-        model: a transformers causal LM, with or without an adapter.
-        prompts: N token id sequences.
-        responses: N tensors `[L_i]` of token ids, end-of-sequence token included.
-
-    Returns:
-        Two lists of N tensors `[L_i]` in float32 nats: log-probabilities (differentiable where
-        gradients are on) and detached entropies over the full vocabulary.
-    """
-    device = next(model.parameters()).device
-    rows = [torch.cat([torch.tensor(p), r.cpu()]) for p, r in zip(prompts, responses, strict=True)]
-    # Padding on the right: causal attention never sees it, so it needs no mask.
-    ids = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    hidden = base.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    picked, targets = [], []
-    for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        start = len(prompt)
-        # the state at position t − 1 predicts token t
-        picked.append(hidden[i, start - 1 : start - 1 + len(response)])
-        targets.append(ids[i, start : start + len(response)])
-    logprobs, entropy = _chunked(
-        base.get_output_embeddings(), torch.cat(picked), torch.cat(targets), temperature
-    )
-    lengths = [len(response) for response in responses]
-    return list(logprobs.split(lengths)), list(entropy.split(lengths))
-
-
-def _chunked(
-    head: nn.Module, hidden: Tensor, targets: Tensor, temperature: float
-) -> tuple[Tensor, Tensor]:
-    size = max(1, LOGITS_CHUNK // head.weight.shape[0])
-
-    def one(states: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-        log_p = torch.log_softmax(head(states).float() / temperature, dim=-1)
-        with torch.no_grad():
-            entropy = torch.special.entr(log_p.exp()).sum(-1)  # 0 at p = 0
-        return log_p.gather(-1, wanted.unsqueeze(-1)).squeeze(-1), entropy
-
-    parts = []
-    for states, wanted in zip(hidden.split(size), targets.split(size), strict=True):
-        if torch.is_grad_enabled() and len(hidden) > size:  # recompute a chunk's logits backwards
-            parts.append(checkpoint(one, states, wanted, use_reentrant=False))
-        else:
-            parts.append(one(states, wanted))
-    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import OutOfMemoryError, Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lens_ref import methods
@@ -14,7 +16,12 @@ from lens_ref.core import grpo_loss
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import LossConfig, OptimizerConfig, RolloutConfig
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.policy import Policy, token_logprobs
+from lens_ref.rlvr.policy import Policy, checkpoint_layers, checkpointed, layers_of
+
+log = logging.getLogger("lens_ref")
+
+Result = TypeVar("Result")
+Scores = tuple[list[Tensor], list[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -31,26 +38,30 @@ class UpdateStats:
     lr: float
     tokens: int
     micro_batches: int
+    token_budget: int  # of a micro-batch; halved whenever the GPU's memory did not suffice
 
 
-def micro_batches(lengths: list[int], budget: int) -> Iterator[list[int]]:
+def micro_batches(lengths: list[int], budget: int, packed: bool = False) -> list[list[int]]:
     """Cut rows into micro-batches of at most `budget` tokens, padding included.
 
     Args:
         lengths: tokens of each row, prompt included.
         budget: a row longer than this stands alone.
+        packed: rows are laid end to end: there is no padding.
 
-    Yields:
+    Returns:
         Row indices, in order of length.
     """
-    chunk: list[int] = []
+    chunks: list[list[int]] = []
+    tokens = 0
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if chunk and lengths[i] * (len(chunk) + 1) > budget:
-            yield chunk
-            chunk = []
-        chunk.append(i)
-    if chunk:
-        yield chunk
+        tokens += lengths[i]
+        longest_yet = lengths[i] * (len(chunks[-1]) + 1) if chunks else 0
+        if not chunks or (tokens if packed else longest_yet) > budget:
+            chunks.append([])
+            tokens = lengths[i]
+        chunks[-1].append(i)
+    return chunks
 
 
 def loss_settings(config: LossConfig, method: str) -> LossConfig:
@@ -84,7 +95,9 @@ class Updater:
             lr=optimizer.lr,
             betas=optimizer.betas,
             weight_decay=optimizer.weight_decay,
+            fused=policy.device.type == "cuda",
         )
+        self.token_budget = loss.micro_batch_tokens
 
     @torch.no_grad()
     def freeze_old(self, batch: Batch) -> Batch:
@@ -94,10 +107,14 @@ class Updater:
         shape = batch.samples.ids.shape
         old, entropy = torch.zeros(shape).flatten(0, 1), torch.zeros(shape).flatten(0, 1)
         everything = torch.ones(shape[:2], dtype=torch.bool)
-        for rows, logprobs, entropies in self._passes(batch, slice(None), everything):
-            for i, its_logprobs, its_entropy in zip(rows, logprobs, entropies, strict=True):
-                old[i, : len(its_logprobs)] = its_logprobs.cpu()
-                entropy[i, : len(its_entropy)] = its_entropy.cpu()
+        for rows, (logprobs, entropies) in self._passes(
+            batch, slice(None), everything, lambda rows, scores: scores
+        ):
+            for i, its_logprobs, its_entropy in zip(
+                rows, _to_cpu(logprobs), _to_cpu(entropies), strict=True
+            ):
+                old[i, : len(its_logprobs)] = its_logprobs
+                entropy[i, : len(its_entropy)] = its_entropy
         return replace(batch, old_logprobs=old.reshape(shape), entropy=entropy.reshape(shape))
 
     def step(self, batch: Batch, questions: slice, update: int) -> UpdateStats:
@@ -124,16 +141,21 @@ class Updater:
             "constant": responses * self.rollout.max_new_tokens,
         }[self.loss.aggregation]
         old_rows = batch.old_logprobs.flatten(0, 1)
-        advantage_rows = batch.signal.advantages.flatten(0, 1)
+        advantage_rows = self._advantages(batch).flatten(0, 1)
         mask_rows = batch.samples.mask.flatten(0, 1)
 
         lr = self.config.lr * min(1.0, (update + 1) / max(1, self.config.warmup_updates))
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
-        sums = torch.zeros(6, dtype=torch.float64)
+        parameters = list(self.policy.trainable().values())
+        sums = torch.zeros(6, dtype=torch.float64, device=device)
         count = 0
-        for rows, logprobs, entropies in self._passes(batch, questions, keep):
+
+        def accumulate(rows: list[int], scores: Scores) -> Tensor:
+            """Add the gradient of these rows; returns their share of `sums`. The gradient is added
+            in one go at the end, so that a micro-batch that fails can be done again."""
+            logprobs, entropies = scores
             width = max(map(len, logprobs))
             mask = mask_rows[rows, :width].to(device)
             new = pad_sequence(logprobs, batch_first=True)
@@ -155,14 +177,21 @@ class Updater:
                     f"update {update + 1}: {error}; the weights are unchanged "
                     "(is optimizer.lr too high?)"
                 ) from error
-            out.loss.backward()
+            gradients = torch.autograd.grad(out.loss, parameters, allow_unused=True)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None and parameter.grad is not None:
+                    parameter.grad += gradient
+                elif gradient is not None:
+                    parameter.grad = gradient
             n = mask.sum()
             drift = (new.detach() - old).abs()[mask].sum()
             entropy = torch.cat(entropies).sum()
             means = (out.clip_fraction * n, out.mean_ratio * n, out.approx_kl * n)
-            sums += torch.stack([out.loss.detach(), *means, entropy, drift]).cpu().double()
+            return torch.stack([out.loss.detach(), *means, entropy, drift]).double()
+
+        for _, share in self._passes(batch, questions, keep, accumulate):
+            sums += share
             count += 1
-        parameters = list(self.policy.trainable().values())
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.grad_clip))
         if not norm < float("inf"):
             self.optimizer.zero_grad(set_to_none=True)
@@ -174,25 +203,93 @@ class Updater:
         self.optimizer.step()
         loss, *totals = sums.tolist()
         clip, ratio, kl, entropy_mean, drift_mean = (x / tokens if tokens else None for x in totals)
-        return UpdateStats(loss, clip, ratio, kl, entropy_mean, drift_mean, norm, lr, tokens, count)
+        return UpdateStats(
+            loss,
+            clip,
+            ratio,
+            kl,
+            entropy_mean,
+            drift_mean,
+            norm,
+            lr,
+            tokens,
+            count,
+            self.token_budget,
+        )
+
+    def _advantages(self, batch: Batch) -> Tensor:
+        """`[B, G]` or `[B, G, T]`: the signal's, weighed by how much likelier the policy draws a
+        token than the sampler did, at most `correction_cap`, where that is asked for."""
+        assert batch.signal is not None
+        assert batch.old_logprobs is not None
+        advantages = batch.signal.advantages
+        if self.loss.sampler_correction == "none":
+            return advantages
+        likelier = torch.where(batch.samples.mask, batch.old_logprobs - batch.samples.logprobs, 0.0)
+        weights = likelier.exp().clamp(max=self.loss.correction_cap)
+        return (advantages.unsqueeze(-1) if advantages.ndim == 2 else advantages) * weights
 
     def _passes(
-        self, batch: Batch, questions: slice, keep: Tensor
-    ) -> Iterator[tuple[list[int], list[Tensor], list[Tensor]]]:
-        """Forward passes over the kept responses: (flat row indices, log-probs, entropies)."""
+        self,
+        batch: Batch,
+        questions: slice,
+        keep: Tensor,
+        use: Callable[[list[int], Scores], Result],
+    ) -> Iterator[tuple[list[int], Result]]:
+        """Forward passes over the kept responses, each handed to `use`.
+
+        Where the GPU's memory does not suffice the token budget is halved, for good, and the
+        micro-batch done again: `use` must leave nothing behind when it fails.
+
+        Yields:
+            Flat row indices of a micro-batch, and what `use` made of them.
+
+        Raises:
+            UserError: a single response does not fit.
+        """
         _, g, _ = batch.samples.ids.shape
-        ids, lengths = batch.samples.ids.flatten(0, 1), batch.samples.lengths.flatten()
+        ids, lengths = batch.samples.ids.flatten(0, 1), batch.samples.lengths.flatten().tolist()
         wanted = range(len(batch.prompts))[questions]
-        rows = [b * g + j for b in wanted for j in range(g) if keep[b, j]]
-        totals = [len(batch.prompts[i // g]) + int(lengths[i]) for i in rows]
+        left = [b * g + j for b in wanted for j in range(g) if keep[b, j]]
         self.policy.model.train()
-        for chunk in micro_batches(totals, self.loss.micro_batch_tokens):
-            self.check_stop()
-            picked = [rows[i] for i in chunk]
-            logprobs, entropies = token_logprobs(
-                self.policy.model,
-                [batch.prompts[i // g] for i in picked],
-                [ids[i, : int(lengths[i])] for i in picked],
-                self.rollout.temperature,
+        while left:
+            pending, shortage = left, None
+            totals = [len(batch.prompts[i // g]) + lengths[i] for i in pending]
+            for chunk in micro_batches(totals, self.token_budget, self.policy.packed):
+                self.check_stop()
+                rows = [pending[i] for i in chunk]
+                prompts = [batch.prompts[i // g] for i in rows]
+                responses = [ids[i, : lengths[i]] for i in rows]
+                try:  # in one expression: nothing here may keep a failed pass's activations alive
+                    result = use(
+                        rows, self.policy.logprobs(prompts, responses, self.rollout.temperature)
+                    )
+                except OutOfMemoryError as error:
+                    shortage = str(error).splitlines()[0]
+                    break
+                yield rows, result
+                left = [i for i in left if i not in set(rows)]
+            if shortage is not None:
+                self._make_do(sum(totals[i] for i in chunk), len(chunk), shortage)
+
+    def _make_do(self, tokens: int, rows: int, shortage: str) -> None:
+        """After a shortage of memory: halve the token budget, or else keep fewer activations."""
+        if self.policy.device.type == "cuda":
+            torch.cuda.empty_cache()
+        layers = len(layers_of(self.policy.model))
+        if rows > 1:
+            self.token_budget = max(1, min(self.token_budget, tokens) // 2)
+            log.warning("out of GPU memory: micro-batches of %d tokens now", self.token_budget)
+        elif checkpointed(self.policy.model) < layers:
+            checkpoint_layers(self.policy.model, layers)
+            log.warning("out of GPU memory: the activations of every layer are recomputed now")
+        else:
+            raise UserError(
+                f"out of GPU memory on a single answer of {tokens} tokens, prompt included: set "
+                f"rollout.max_new_tokens lower ({shortage})"
             )
-            yield picked, logprobs, entropies
+
+
+def _to_cpu(tensors: list[Tensor]) -> tuple[Tensor, ...]:
+    """One transfer for all."""
+    return torch.cat(tensors).cpu().split([len(tensor) for tensor in tensors])

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lens_ref.rlvr import policy as policy_module
 from lens_ref.rlvr.config import ModelConfig
-from lens_ref.rlvr.policy import Policy, load_policy, token_logprobs
+from lens_ref.rlvr.logprobs import LOGITS_CHUNK, token_logprobs
+from lens_ref.rlvr.policy import Policy, load_policy
 from tests.rlvr.helpers import BOS, CPU, EOS, HE, HELLO, LLO, MarkovModel
 
 # prompts and responses of different lengths, one answer of a single token
@@ -89,7 +89,7 @@ def test_chunks_change_neither_value_nor_gradient(
 ) -> None:
     whole = value_and_gradient(random_policy)
     for tokens in (1, 3):
-        monkeypatch.setattr(policy_module, "LOGITS_CHUNK", tokens * 13)
+        monkeypatch.setitem(LOGITS_CHUNK, "cpu", tokens * 13)
         chunked = value_and_gradient(random_policy)
         torch.testing.assert_close(chunked, whole, rtol=0, atol=1e-6)
 

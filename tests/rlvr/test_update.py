@@ -81,14 +81,14 @@ def free_updater(
     model = FreeLogprobs(batch.samples)
     rows = {int(ids[0]): i for i, ids in enumerate(batch.samples.ids.flatten(0, 1))}
 
-    def forward(_: Any, prompts: Any, responses: list[Tensor], temperature: float) -> Any:
+    def forward(prompts: Any, responses: list[Tensor], temperature: float) -> Any:
         picked = [model.theta[rows[int(r[0])], : len(r)] for r in responses]
         return picked, [torch.zeros(len(r)) for r in responses]
 
-    monkeypatch.setattr(update_module, "token_logprobs", forward)
     rollout = RolloutConfig(max_new_tokens=max_new_tokens)
     settings = OptimizerConfig(lr=1.0, warmup_updates=0, grad_clip=1e9)
     policy = Policy(model, None, (EOS,), 0, CPU)
+    monkeypatch.setattr(policy, "logprobs", forward)
     updater = Updater(policy, rollout, settings, LossConfig(**loss), no_stop)
     updater.optimizer = torch.optim.SGD([model.theta], lr=1.0)
     return updater, model.theta
@@ -366,13 +366,13 @@ def test_sampled_ids_are_never_re_tokenised(llama: Path, monkeypatch: pytest.Mon
     assert tokenizer("hello").input_ids == [HELLO]
     policy = load_policy(ModelConfig(path=str(llama)), CPU, 0)
     seen: list[list[int]] = []
-    real = update_module.token_logprobs
+    real = policy.logprobs
 
-    def spy(model: Any, prompts: Any, responses: list[Tensor], temperature: float) -> Any:
+    def spy(prompts: Any, responses: list[Tensor], temperature: float) -> Any:
         seen.extend(r.tolist() for r in responses)
-        return real(model, prompts, responses, temperature)
+        return real(prompts, responses, temperature)
 
-    monkeypatch.setattr(update_module, "token_logprobs", spy)
+    monkeypatch.setattr(policy, "logprobs", spy)
     ids = torch.tensor([[[HE, LLO, EOS], [HELLO, EOS, EOS]]])
     samples = Samples(
         ids, torch.tensor([[3, 2]]), torch.zeros(1, 2, 3), torch.zeros(1, 2, dtype=torch.bool)

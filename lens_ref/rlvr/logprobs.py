@@ -1,0 +1,235 @@
+"""Log-probabilities and entropies of sampled tokens, without a [tokens × vocabulary] tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from lens_ref.rlvr.attention import NAME, no_mask
+
+LOGITS_CHUNK = {"cpu": 2**24, "cuda": 2**27}
+"""Logits (tokens × vocabulary) computed at once: 64 MiB in float32 on a CPU, 512 MiB on a GPU."""
+
+Rows = list[tuple[int, ...]]
+
+
+def token_logprobs(
+    model: Any, prompts: Rows, responses: list[Tensor], temperature: float, packed: bool = False
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Log-probabilities and entropies of response tokens, at the sampling temperature.
+
+    The logits are divided by the temperature before the softmax, as the sampler did: otherwise
+    confidences and ratios would be those of another policy. Only response positions reach the
+    vocabulary, in chunks.
+
+    Args:
+        model: a transformers causal LM, with or without an adapter.
+        prompts: N token id sequences.
+        responses: N tensors `[L_i]` of token ids, end-of-sequence token included.
+        packed: lay the rows end to end instead of padding them; see `can_pack`.
+
+    Returns:
+        Two lists of N tensors `[L_i]` in float32 nats: log-probabilities (differentiable where
+        gradients are on) and detached entropies over the full vocabulary.
+    """
+    device = next(model.parameters()).device
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    rows = [torch.cat([torch.tensor(p), r.cpu()]) for p, r in zip(prompts, responses, strict=True)]
+    lengths = [len(response) for response in responses]
+    # the state at position t − 1 predicts token t
+    spans = [(len(p) - 1, len(p) - 1 + n) for p, n in zip(prompts, lengths, strict=True)]
+    if packed:
+        starts = torch.tensor([0, *map(len, rows)]).cumsum(0).tolist()
+        hidden = _packed_states(base, rows, starts, device)
+        places = [torch.arange(s + a, s + b) for s, (a, b) in zip(starts, spans, strict=False)]
+    else:
+        # Padding on the right: causal attention never sees it, so it needs no mask.
+        ids = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
+        hidden = base.base_model(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)
+        places = [torch.arange(a, b) + i * ids.shape[1] for i, (a, b) in enumerate(spans)]
+    targets = torch.cat([r.cpu() for r in responses]).to(device)
+    states = hidden.index_select(0, torch.cat(places).to(device))
+    logprobs, entropy = head_logprobs(base.get_output_embeddings(), states, targets, temperature)
+    return list(logprobs.split(lengths)), list(entropy.split(lengths))
+
+
+def _packed_states(base: Any, rows: list[Tensor], starts: list[int], device: Any) -> Tensor:
+    """`[T, width]` last hidden states of all rows, T their tokens together."""
+    position = torch.cat([torch.arange(len(row)) for row in rows]).to(device)
+    bounds = torch.tensor(starts, dtype=torch.int32).to(device)
+    longest = max(map(len, rows))
+    with no_mask():
+        output = base.base_model(
+            input_ids=torch.cat(rows).to(device).unsqueeze(0),
+            position_ids=position.unsqueeze(0),
+            use_cache=False,
+            cu_seq_lens_q=bounds,
+            cu_seq_lens_k=bounds,
+            max_length_q=longest,
+            max_length_k=longest,
+        )
+    states: Tensor = output.last_hidden_state[0]
+    return states
+
+
+def head_logprobs(
+    head: nn.Module, states: Tensor, targets: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of `targets` and entropies under softmax(head(states) / temperature).
+
+    Args:
+        head: a linear layer with weight `[V, width]`.
+        states: `[M, width]`.
+        targets: `[M]` token ids.
+
+    Returns:
+        Two tensors `[M]` in float32 nats; the first is differentiable.
+    """
+    weight, bias = head.weight, getattr(head, "bias", None)
+    assert isinstance(weight, Tensor)
+    device = states.device.type
+    if torch.is_autocast_enabled(device):
+        states = states.to(torch.get_autocast_dtype(device))
+    logprobs, entropy = _HeadLogprobs.apply(states, weight, bias, targets, temperature)  # type: ignore[no-untyped-call]
+    return logprobs, entropy
+
+
+class _HeadLogprobs(torch.autograd.Function):
+    """Keeps states and log-normalisers [M] and computes every chunk's logits again backwards."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+    ) -> tuple[Tensor, Tensor]:
+        reduce = _on(states.device, _reduce)
+        parts = [
+            reduce(_logits(chunk, weight, bias), wanted, temperature)
+            for chunk, wanted in _chunks(weight, states, targets)
+        ]
+        if not parts:
+            parts = [(states.new_zeros(0, dtype=torch.float32),) * 3]
+        logprobs, entropy, normaliser = (torch.cat(part) for part in zip(*parts, strict=True))
+        ctx.save_for_backward(states, weight, bias, targets, normaliser)
+        ctx.temperature = temperature
+        ctx.mark_non_differentiable(entropy)
+        return logprobs, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        states, weight, bias, targets, normaliser = ctx.saved_tensors
+        to_states, to_weight, to_bias, *_ = ctx.needs_input_grad
+        slope = _on(states.device, _slope)
+        d_states = torch.empty_like(states) if to_states else None
+        # sums over many chunks: in float32 whatever the weights are
+        d_weight = torch.zeros_like(weight, dtype=torch.float32) if to_weight else None
+        d_bias = torch.zeros_like(bias, dtype=torch.float32) if to_bias else None
+        done = 0
+        for chunk, wanted, log_z, its in _chunks(weight, states, targets, normaliser, grad):
+            d_logits = slope(_logits(chunk, weight, bias), wanted, log_z, its, ctx.temperature)
+            d_logits = d_logits.to(states.dtype)
+            if d_states is not None:
+                d_states[done : done + len(chunk)] = d_logits @ weight.to(states.dtype)
+            if d_weight is not None:
+                d_weight += (d_logits.mT @ chunk).float()
+            if d_bias is not None:
+                d_bias += d_logits.float().sum(0)
+            done += len(chunk)
+        if d_weight is not None:
+            d_weight = d_weight.to(weight.dtype)
+        if d_bias is not None:
+            d_bias = d_bias.to(bias.dtype)
+        return d_states, d_weight, d_bias, None, None
+
+
+def _chunks(weight: Tensor, *columns: Tensor) -> Any:
+    size = max(1, LOGITS_CHUNK.get(weight.device.type, 2**24) // weight.shape[0])
+    return zip(*(column.split(size) for column in columns), strict=True) if len(columns[0]) else ()
+
+
+def _logits(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`[C, V]` in float32: half-precision products are summed and kept in float32 on a GPU."""
+    weight = weight.to(states.dtype)
+    if states.is_cuda and states.dtype != torch.float32:
+        logits = torch.mm(states, weight.mT, out_dtype=torch.float32)
+    else:
+        logits = (states @ weight.mT).float()
+    return logits if bias is None else logits + bias.float()
+
+
+def _reduce(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """log p(target), entropy Σ p·(log Z − x) and log Z, each `[C]`."""
+    scores = logits / temperature
+    log_z = scores.logsumexp(-1)
+    surprise = log_z.unsqueeze(-1) - scores
+    entropy = ((-surprise).exp() * surprise).sum(-1)
+    return -surprise.gather(-1, targets.unsqueeze(-1)).squeeze(-1), entropy, log_z
+
+
+def _slope(
+    logits: Tensor, targets: Tensor, log_z: Tensor, grad: Tensor, temperature: float
+) -> Tensor:
+    """The gradient at the logits, grad · (1[target] − p) / temperature, `[C, V]`."""
+    p = (logits / temperature - log_z.unsqueeze(-1)).exp()
+    token = torch.arange(logits.shape[-1], device=logits.device)
+    hit = token == targets.unsqueeze(-1)
+    return (grad / temperature).unsqueeze(-1) * (hit.float() - p)
+
+
+_compiled: dict[Any, Any] = {}
+
+
+def _on(device: torch.device, function: Any) -> Any:
+    """The function, fused into one kernel a pass on a GPU."""
+    if device.type != "cuda":
+        return function
+    if function not in _compiled:
+        _compiled[function] = torch.compile(function, dynamic=True)
+    return _compiled[function]
+
+
+@torch.no_grad()
+def can_pack(model: Any) -> bool:
+    """Whether rows laid end to end keep to themselves in this model: tried, not assumed. If they
+    do, the model is left with the packed attention.
+
+    A row behind another must not notice what the other holds, and must come out as it does alone.
+    """
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    device = next(model.parameters()).device
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    draw = torch.Generator().manual_seed(0)
+    first, other, second = (torch.randint(vocabulary, (5,), generator=draw) for _ in range(3))
+
+    def states(*rows: Tensor) -> Tensor:
+        starts = [5 * i for i in range(len(rows) + 1)]
+        return _packed_states(base, list(rows), starts, device)[-5:].float()
+
+    was_training, usual_attention = model.training, base.config._attn_implementation
+    model.eval()
+    packs = False
+    try:
+        base.config._attn_implementation = NAME
+        behind, behind_other, alone = states(first, second), states(other, second), states(second)
+        base.config._attn_implementation = usual_attention
+        ids = second.unsqueeze(0).to(device)
+        usual = base.base_model(input_ids=ids, use_cache=False).last_hidden_state[0].float()
+        base.config._attn_implementation = NAME
+        scale = usual.abs().max()
+        close = max((behind - alone).abs().max(), (behind - usual).abs().max()) <= 0.05 * scale
+        packs = bool(close and torch.equal(behind, behind_other))
+    except (NotImplementedError, TypeError, KeyError):  # takes no packing arguments
+        pass
+    finally:
+        model.train(was_training)
+        if not packs:
+            base.config._attn_implementation = usual_attention
+    return packs

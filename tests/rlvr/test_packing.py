@@ -1,0 +1,351 @@
+"""Packed rows, fused adapters, memory that runs out: what updates compute is what it always was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import OutOfMemoryError, Tensor, nn
+
+from lens_ref.core import Signal
+from lens_ref.rlvr import attention
+from lens_ref.rlvr.attention import packed_attention
+from lens_ref.rlvr.batch import Batch
+from lens_ref.rlvr.config import LoraConfig, ModelConfig
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.logprobs import head_logprobs, token_logprobs
+from lens_ref.rlvr.policy import Policy, checkpoint_layers, checkpointed, load_policy
+from lens_ref.rlvr.update import micro_batches
+from tests.rlvr.helpers import (
+    BOS,
+    CPU,
+    EOS,
+    HE,
+    HELLO,
+    LLO,
+    load_tiny,
+    sampled_batch,
+    save_model,
+    tiny_updater,
+)
+
+PROMPTS = [(BOS, HE), (BOS, HE, LLO, HELLO, HE), (HELLO,)]
+RESPONSES = [torch.tensor([LLO, HE, HELLO, EOS]), torch.tensor([EOS]), torch.tensor([HE, LLO, EOS])]
+LORA = LoraConfig(r=2, alpha=8.0)
+
+
+def with_random_adapter(policy: Policy, scale: float = 0.5) -> Policy:
+    """B is 0 at first: an adapter that does something is the better test."""
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in policy.trainable().items():
+        if "lora_B" in name:
+            parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+    return policy
+
+
+@pytest.fixture(params=["llama", "qwen2"])
+def adapted(request: pytest.FixtureRequest, model_folder: Callable[[str], Path]) -> Policy:
+    policy = load_policy(ModelConfig(path=str(model_folder(request.param)), lora=LORA), CPU, 0)
+    return with_random_adapter(policy)
+
+
+def scores_and_gradients(policy: Policy, packed: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+    logprobs, entropy = token_logprobs(policy.model, PROMPTS, RESPONSES, 0.7, packed)
+    flat = torch.cat(logprobs)
+    gradients = torch.autograd.grad(
+        (flat * torch.linspace(-1, 1, len(flat))).sum(), list(policy.trainable().values())
+    )
+    return flat.detach(), torch.cat(entropy), list(gradients)
+
+
+def test_packed_equals_padded_equals_alone(adapted: Policy) -> None:
+    assert adapted.packed
+    packed, padded = (scores_and_gradients(adapted, p) for p in (True, False))
+    torch.testing.assert_close(packed, padded, rtol=0, atol=2e-6)
+    assert all(gradient.abs().max() > 1e-4 for gradient in packed[2])  # they say something
+    alone = [
+        token_logprobs(adapted.model, [prompt], [response], 0.7, packed=True)[0][0]
+        for prompt, response in zip(PROMPTS, RESPONSES, strict=True)
+    ]
+    torch.testing.assert_close(torch.cat(alone), packed[0], rtol=0, atol=2e-6)
+
+
+def test_rows_do_not_see_each_other(adapted: Policy) -> None:
+    """The neighbour is another one; the row is the same to the bit."""
+    neighbours = [torch.tensor([LLO, EOS]), torch.tensor([HELLO, HE])]
+    first, second = (
+        token_logprobs(adapted.model, [(BOS,), (BOS, HE)], [n, RESPONSES[0]], 1.0, packed=True)[0]
+        for n in neighbours
+    )
+    assert torch.equal(first[1], second[1])
+    assert not torch.equal(first[0], second[0])
+
+
+def test_a_leak_between_rows_is_noticed(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the row boundaries ignored, packing would be given up when the model is loaded."""
+
+    def leaky(module: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **kwargs: Any) -> Any:
+        if "cu_seq_lens_q" not in kwargs:
+            return packed_attention(module, q, k, v, *rest, **kwargs)
+        whole = torch.tensor([0, q.shape[2]], dtype=torch.int32)
+        return packed_attention(module, q, k, v, cu_seq_lens_q=whole, max_length_q=q.shape[2])
+
+    monkeypatch.setitem(attention.AttentionInterface._global_mapping, attention.NAME, leaky)
+    assert not load_policy(ModelConfig(path=str(llama)), CPU, 0).packed
+
+
+def test_a_model_without_packing_arguments_is_padded(tmp_path: Path) -> None:
+    policy = load_policy(ModelConfig(path=str(save_model(tmp_path, "falcon"))), CPU, 0)
+    assert not policy.packed
+    logprobs, _ = policy.logprobs(PROMPTS, RESPONSES, 1.0)
+    assert [len(row) for row in logprobs] == [4, 1, 3]
+
+
+def test_a_sliding_window_is_kept(tmp_path: Path) -> None:
+    """Window 2: the third token of a row can't see its first, in packed rows as in padded ones."""
+    window = {"use_sliding_window": True, "sliding_window": 2, "max_window_layers": 0}
+    policy = load_policy(ModelConfig(path=str(save_model(tmp_path, "qwen2", **window))), CPU, 0)
+    full = load_policy(ModelConfig(path=str(save_model(tmp_path / "full", "qwen2"))), CPU, 0)
+    full.model.load_state_dict(policy.model.state_dict())
+    both = [token_logprobs(policy.model, PROMPTS, RESPONSES, 1.0, packed)[0] for packed in (1, 0)]
+    torch.testing.assert_close(*both, rtol=0, atol=2e-6)
+    unlimited, _ = token_logprobs(full.model, PROMPTS, RESPONSES, 1.0, True)
+    assert (torch.cat(unlimited) - torch.cat(both[0])).abs().max() > 1e-5
+
+
+def test_capped_scores_are_refused() -> None:
+    q = torch.zeros(1, 1, 2, 4)
+    with pytest.raises(NotImplementedError, match="capped"):
+        packed_attention(None, q, q, q, softcap=50.0, cu_seq_lens_q=torch.tensor([0, 2]))
+
+
+# --- the head -------------------------------------------------------------------------------------
+
+
+def test_the_head_by_hand() -> None:
+    """Weight = identity: the states are the logits. Entropy of [2, 1, 0] at T = 1 is 0.8324."""
+    head = nn.Linear(3, 3, bias=False)
+    head.weight.data.copy_(torch.eye(3))
+    states = torch.tensor([[2.0, 1.0, 0.0]], requires_grad=True)
+    logprobs, entropy = head_logprobs(head, states, torch.tensor([0]), 1.0)
+    assert logprobs.item() == pytest.approx(-0.40760596, abs=1e-6)
+    assert entropy.item() == pytest.approx(0.83239555, abs=1e-6)
+    logprobs.backward()
+    expected = [[1 - 0.66524096, -0.24472847, -0.09003057]]
+    torch.testing.assert_close(states.grad, torch.tensor(expected), rtol=0, atol=1e-6)
+
+
+def test_the_gradient_of_the_head_is_that_of_finite_differences() -> None:
+    head = nn.Linear(4, 5, dtype=torch.float64)
+    states = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 4, 2])
+
+    def value() -> Tensor:
+        weights = torch.tensor([1.0, -2.0, 0.5])
+        return (head_logprobs(head, states, targets, 0.6)[0].double() * weights).sum()
+
+    leaves = [states, head.weight, head.bias]
+    gradients = torch.autograd.grad(value(), leaves)
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        for index in [(0,) * leaf.ndim, tuple(n - 1 for n in leaf.shape)]:
+            step = 1e-2
+            with torch.no_grad():
+                leaf[index] += step
+                up = value()
+                leaf[index] -= 2 * step
+                down = value()
+                leaf[index] += step
+            numeric = (up - down) / (2 * step)
+            assert gradient[index].item() == pytest.approx(numeric.item(), abs=2e-4)
+
+
+def test_nothing_as_large_as_tokens_times_vocabulary_is_kept() -> None:
+    """What the backward pass keeps of 64 tokens is their states and a few numbers each."""
+    kept: list[int] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    head = nn.Linear(8, 4096, bias=False).requires_grad_(False)
+    states = torch.randn(64, 8, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        head_logprobs(head, states, torch.zeros(64, dtype=torch.long), 1.0)
+    assert sorted(kept) == [64, 64, 64 * 8, 8 * 4096]  # targets, normalisers, states, the weight
+
+
+# --- adapters -------------------------------------------------------------------------------------
+
+
+def test_the_fused_adapter_is_w_plus_s_b_a(llama: Path) -> None:
+    """Against a plain model whose weights are W + (alpha / r)·B·A."""
+    policy = with_random_adapter(load_policy(ModelConfig(path=str(llama), lora=LORA), CPU, 0))
+    merged = load_policy(ModelConfig(path=str(llama)), CPU, 0)
+    adapter = {n.replace("base_model.model.", ""): p for n, p in policy.trainable().items()}
+    for name, weight in merged.model.named_parameters():
+        stem = name.removesuffix(".weight")
+        if f"{stem}.lora_A.default.weight" in adapter:
+            a, b = (adapter[f"{stem}.lora_{x}.default.weight"] for x in "AB")
+            weight.data += 4.0 * b.data @ a.data  # alpha / r = 8 / 2
+    expected, _ = merged.logprobs(PROMPTS, RESPONSES, 1.0)
+    found, _ = policy.logprobs(PROMPTS, RESPONSES, 1.0)
+    torch.testing.assert_close(torch.cat(found), torch.cat(expected), rtol=0, atol=5e-6)
+    plain, _ = load_policy(ModelConfig(path=str(llama)), CPU, 0).logprobs(PROMPTS, RESPONSES, 1.0)
+    assert (torch.cat(found) - torch.cat(plain)).abs().max() > 0.01
+
+
+def test_a_bfloat16_base_keeps_float32_adapters(llama: Path) -> None:
+    """An AdamW step of 1e-5 on a weight of 0.1 is lost in bfloat16."""
+    policy = load_policy(ModelConfig(path=str(llama), lora=LORA, dtype="bfloat16"), CPU, 0)
+    assert {p.dtype for p in policy.trainable().values()} == {torch.float32}
+    logprobs, _ = policy.logprobs(PROMPTS, RESPONSES, 1.0)
+    gradients = torch.autograd.grad(torch.cat(logprobs).sum(), list(policy.trainable().values()))
+    assert {g.dtype for g in gradients} == {torch.float32}
+    assert any(g.abs().max() > 0 for g in gradients)
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_checkpointed_layers_change_no_gradient(adapted: Policy, layers: int) -> None:
+    before = scores_and_gradients(adapted, True)
+    checkpoint_layers(adapted.model, layers)
+    adapted.model.train()
+    assert checkpointed(adapted.model) == layers
+    torch.testing.assert_close(scores_and_gradients(adapted, True), before, rtol=0, atol=1e-6)
+
+
+# --- micro-batches --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("packed", "expected"),
+    [
+        (False, [[1, 3], [0], [2]]),  # 2·4 = 8; 3·9 > 10
+        (True, [[1, 3], [0], [2]]),  # 3 + 4 = 7; 7 + 9 > 10; 9 + 12 > 10
+    ],
+)
+def test_micro_batches_by_hand(packed: bool, expected: list[list[int]]) -> None:
+    assert micro_batches([9, 3, 12, 4], 10, packed) == expected
+
+
+def test_packing_leaves_out_the_padding() -> None:
+    """Lengths 1, 2 and 7 in a budget of 10: together when packed, 3·7 = 21 when padded."""
+    assert micro_batches([7, 1, 2], 10, packed=True) == [[1, 2, 0]]
+    assert micro_batches([7, 1, 2], 10, packed=False) == [[1, 2], [0]]
+
+
+# --- memory runs out ------------------------------------------------------------------------------
+
+
+def signed(batch: Batch) -> Batch:
+    """Every kind of advantage, for every answer."""
+    values = torch.linspace(-1, 1, batch.samples.lengths.numel()).reshape_as(batch.samples.lengths)
+    return replace(batch, signal=Signal(values, torch.ones_like(values, dtype=torch.bool)))
+
+
+def limit_memory(policy: Policy, monkeypatch: pytest.MonkeyPatch, tokens: int) -> list[int]:
+    """Fail as a GPU does, above so many tokens, after the forward pass; returns what was tried."""
+    real, tried = policy.logprobs, []
+
+    def logprobs(prompts: Any, responses: list[Tensor], temperature: float) -> Any:
+        tried.append(sum(map(len, prompts)) + sum(map(len, responses)))
+        result = real(prompts, responses, temperature)
+        if tried[-1] > tokens:
+            raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return result
+
+    monkeypatch.setattr(policy, "logprobs", logprobs)
+    return tried
+
+
+def test_a_shortage_of_memory_halves_the_budget_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, short = load_tiny(), load_tiny()
+    batch = signed(sampled_batch(plain))
+    everything = slice(None)
+    expected = tiny_updater(plain).step(batch, everything, 0)
+    tried = limit_memory(short, monkeypatch, 300)
+    updater = tiny_updater(short, micro_batch_tokens=1000)
+    found = updater.step(batch, everything, 0)
+    assert tried[0] > 300  # the first micro-batch failed
+    assert found.token_budget == updater.token_budget <= 300
+    assert found.micro_batches > expected.micro_batches
+    assert found.tokens == expected.tokens
+    assert found.loss == pytest.approx(expected.loss, abs=1e-6)
+    assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
+    for name, parameter in plain.trainable().items():
+        torch.testing.assert_close(short.trainable()[name], parameter, rtol=0, atol=2e-6)
+    assert "out of GPU memory" in caplog.text
+
+
+def test_the_old_logprobs_survive_a_shortage_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = load_tiny()
+    batch = sampled_batch(policy)
+    expected = batch.old_logprobs
+    limit_memory(policy, monkeypatch, 200)
+    found = tiny_updater(policy, micro_batch_tokens=1000).freeze_old(batch).old_logprobs
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_a_failure_in_the_backward_pass_counts_no_row_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain, short = load_tiny(), load_tiny()
+    batch = signed(sampled_batch(plain))
+    expected = tiny_updater(plain).step(batch, slice(None), 0)
+    real, calls = torch.autograd.grad, []
+
+    def grad(loss: Tensor, parameters: Any, **options: Any) -> Any:
+        gradients = real(loss, parameters, **options)
+        calls.append(1)
+        if len(calls) == 2:
+            raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return gradients
+
+    monkeypatch.setattr(torch.autograd, "grad", grad)
+    found = tiny_updater(short, micro_batch_tokens=500).step(batch, slice(None), 0)
+    assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
+    assert found.loss == pytest.approx(expected.loss, abs=1e-6)
+
+
+def test_an_answer_that_never_fits_first_costs_activations_then_the_run(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = load_tiny()
+    batch = signed(sampled_batch(policy))
+    before = {n: p.clone() for n, p in policy.trainable().items()}
+    limit_memory(policy, monkeypatch, 3)
+    with pytest.raises(UserError, match=r"single answer of \d+ tokens.*Tried to allocate"):
+        tiny_updater(policy).step(batch, slice(None), 0)
+    assert checkpointed(policy.model) > 0  # that was tried before giving up
+    for name, parameter in policy.trainable().items():
+        assert torch.equal(parameter, before[name])
+
+
+# --- a sampler that runs a rounded copy -----------------------------------------------------------
+
+
+def test_the_correction_by_hand() -> None:
+    """Trainer −1, sampler −1.5, −0.5 and −4: weights e^.5, e^−.5 and min(e^3, 2); padding 0."""
+    policy = load_tiny()
+    updater = tiny_updater(policy, sampler_correction="truncate", correction_cap=2.0)
+    batch = sampled_batch(policy)
+    samples = replace(
+        batch.samples,
+        ids=torch.zeros(1, 1, 4, dtype=torch.long),
+        lengths=torch.tensor([[3]]),
+        logprobs=torch.tensor([[[-1.5, -0.5, -4.0, float("nan")]]]),
+        truncated=torch.zeros(1, 1, dtype=torch.bool),
+    )
+    old = torch.tensor([[[-1.0, -1.0, -1.0, 0.0]]])
+    signal = Signal(torch.tensor([[-2.0]]), torch.ones(1, 1, dtype=torch.bool))
+    weighed = updater._advantages(replace(batch, samples=samples, old_logprobs=old, signal=signal))
+    expected = torch.tensor([[[-2 * 1.6487213, -2 * 0.60653067, -4.0, -2.0]]])
+    torch.testing.assert_close(weighed, expected, rtol=0, atol=1e-6)
+    assert torch.equal(
+        tiny_updater(policy)._advantages(replace(batch, signal=signal)), signal.advantages
+    )
