@@ -18,6 +18,8 @@ from lens_ref.rlvr.policy import model_folder, resolve_dtype
 
 PROMPT_TOKENS = 512
 """Assumed length of the longest prompt."""
+USABLE = 0.93
+"""Of a GPU's memory: the rest is lost between blocks, and to CUDA itself."""
 
 # Shapes of the models that the recipes name, so that a plan needs no download.
 _KNOWN: dict[str, dict[str, Any]] = {
@@ -62,12 +64,28 @@ class Shape:
     @property
     def parameters(self) -> int:
         """Weights, without biases and norms (below 0.1 %)."""
-        embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
-        return self.layers * sum(a * b for a, b in self.linears) + embeddings
+        return self.matrices + self.embeddings
+
+    @property
+    def matrices(self) -> int:
+        """Weights of the blocks' linear layers."""
+        return self.layers * sum(a * b for a, b in self.linears)
+
+    @property
+    def embeddings(self) -> int:
+        """Weights of the input embeddings and the head."""
+        return self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     def adapter(self, r: int) -> int:
         """Weights of a LoRA adapter on all linear layers."""
         return self.layers * sum(r * (a + b) for a, b in self.linears)
+
+    def block_activations(self, fused: bool) -> int:
+        """Numbers a token that a block keeps for its backward pass. Fused: the residuals, queries,
+        keys, values, the attention's output and the two halves of the gated MLP; else also what
+        lies between them, norms in float32."""
+        h, kv, m = self.hidden, self.key_value, self.intermediate
+        return 4 * h + 2 * kv + 2 * m if fused else 12 * h + 4 * kv + 4 * m
 
 
 def read_shape(path: str) -> Shape | None:
@@ -105,57 +123,99 @@ class Plan:
     gradients: int
     optimizer: int
     activations: int  # one micro-batch, logits chunk included
-    cache: int  # keys and values of one sampling chunk
+    cache: int  # keys and values of one sampling chunk; with vLLM within the sampler's share
+    recomputed: int  # layers that keep no activations
+    layers: int
+    sampler: int = 0  # vLLM's share of the GPU, unless it sleeps during updates
 
     @property
     def total(self) -> int:
         """The peak."""
-        held = self.weights + self.adapter + self.optimizer
+        held = self.weights + self.adapter + self.optimizer + self.sampler
         return held + max(self.gradients + self.activations, self.cache)
 
     def __str__(self) -> str:
+        recomputed = f"({self.recomputed} of {self.layers} layers recomputed)"
         rows = [
             ("weights", self.weights),
             ("adapter", self.adapter),
             ("gradients", self.gradients),
             ("optimizer state", self.optimizer),
-            ("activations of the largest micro-batch", self.activations),
+            (f"activations {recomputed}", self.activations),
             ("key-value cache of a sampling chunk", self.cache),
+            ("vLLM: weights and cache", self.sampler),
             ("peak (updating and sampling alternate)", self.total),
         ]
-        return "\n".join(f"  {name:<42}{gigabytes(size):>10}" for name, size in rows)
+        return "\n".join(f"  {name:<46}{gigabytes(size):>10}" for name, size in rows if size)
 
 
-def make_plan(config: Config, shape: Shape, device: torch.device) -> Plan:
-    """Estimate the peak of a run with the longest answers everywhere."""
-    size = 4 if resolve_dtype(config.model, device) is torch.float32 else 2
+BYTES_IN_4_BITS = 0.53
+"""A weight in blocks of 64 with a doubly quantised scale: 4 bits + 8 / 64 + 32 / (64·256)."""
+
+
+def make_plan(
+    config: Config,
+    shape: Shape,
+    device: torch.device,
+    recomputed: int | None = None,
+    sampler: int | None = None,
+) -> Plan:
+    """Estimate the peak of a run with the longest answers everywhere.
+
+    Args:
+        recomputed: layers whose activations are computed again in the backward pass; None: what
+            the config says, and under "auto" on a GPU all.
+        sampler: bytes that vLLM holds during updates; None: transformers samples.
+    """
     lora = config.model.lora
+    size = 4 if resolve_dtype(config.model, device) is torch.float32 else 2
+    computed = 2 if device.type == "cuda" else size  # float32 weights compute in bfloat16 there
     adapter = shape.adapter(lora.r) if lora else 0
-    trained = adapter or shape.parameters
-    trained_size = 4 if lora else size  # peft keeps adapters in float32
+    trained = 4 * (adapter or shape.parameters)  # adapters, and all weights on a GPU, in float32
+    if lora is None:
+        trained = size * shape.parameters
     longest = PROMPT_TOKENS + config.rollout.max_new_tokens
     tokens = max(config.loss.micro_batch_tokens, longest)
-    # What a block keeps for the backward pass: its inputs, the attention's and the MLP's.
-    block = (8 * shape.hidden + 2 * shape.key_value + 4 * shape.intermediate) * size
-    if config.model.gradient_checkpointing:
-        kept = shape.layers * shape.hidden * size + block
-    else:
-        kept = shape.layers * block
+    if recomputed is None:
+        asked = config.model.gradient_checkpointing
+        recomputed = shape.layers if asked is True or (asked == "auto" and computed == 2) else 0
+    block = shape.block_activations(fused=device.type == "cuda" and not config.model.quantization)
+    kept = recomputed * shape.hidden + (shape.layers - recomputed) * block
+    kept += block if recomputed else 0  # one layer at a time is computed again
     rows = min(config.rollout.batch_rows, config.rollout.questions * config.rollout.responses)
     return Plan(
-        weights=shape.parameters * size,
+        weights=int(shape.matrices * BYTES_IN_4_BITS + shape.embeddings * size)
+        if config.model.quantization
+        else shape.parameters * size,
         adapter=adapter * 4,
-        gradients=trained * trained_size,
-        optimizer=2 * trained * trained_size,
-        activations=tokens * kept + 4 * 4 * LOGITS_CHUNK.get(device.type, LOGITS_CHUNK["cpu"]),
-        cache=rows * longest * shape.layers * 2 * shape.key_value * size,
+        gradients=trained,
+        optimizer=2 * trained,
+        activations=tokens * kept * computed + logits_bytes(device),
+        cache=rows * longest * shape.layers * 2 * shape.key_value * computed if not sampler else 0,
+        recomputed=recomputed,
+        layers=shape.layers,
+        sampler=sampler or 0,
     )
+
+
+def logits_bytes(device: torch.device) -> int:
+    """Of one chunk: logits, their gradient, and on a CPU copies in between; whatever the model."""
+    chunk = LOGITS_CHUNK.get(device.type, LOGITS_CHUNK["cpu"])
+    return (4 + 2 + 2 if device.type == "cuda" else 4 * 4) * chunk
+
+
+def layers_to_recompute(
+    config: Config, shape: Shape, device: torch.device, free: int, sampler: int | None
+) -> int:
+    """The fewest layers whose activations must be recomputed for the plan to fit `free` bytes."""
+    plans = (make_plan(config, shape, device, n, sampler) for n in range(shape.layers + 1))
+    return next((plan.recomputed for plan in plans if plan.total <= free), shape.layers)
 
 
 def available(device: torch.device) -> int:
     """Bytes free on the device."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        return int(torch.cuda.mem_get_info(device)[0] * USABLE)
     return int(psutil.virtual_memory().available)
 
 

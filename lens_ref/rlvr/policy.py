@@ -160,32 +160,59 @@ def load_policy(
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
         if getattr(model.config, name, None) not in (None, 1, 1.0):
             raise UserError(f"models with {name} are not supported: their head is not linear")
+    return make_policy(
+        model, tokenizer, config, device, seed, stop_tokens, _weights_hash(Path(source))
+    )
+
+
+def make_policy(
+    model: Any,
+    tokenizer: Any,
+    config: ModelConfig,
+    device: torch.device,
+    seed: int,
+    stop_tokens: tuple[str, ...] = (),
+    sha256: str | None = None,
+) -> Policy:
+    """A policy from a transformers model at hand: `load_policy` after loading.
+
+    Args:
+        model: in the precision that `config` asks for; moved to the device if it isn't there.
+        sha256: of its weights, for the manifest.
+
+    Raises:
+        UserError: an unknown stop token, or none at all.
+    """
     stop_ids = _stop_ids(model, tokenizer, stop_tokens)
     # generate() falls back on what a checkpoint ships (top_p, repetition_penalty …): empty it.
     model.generation_config = GenerationConfig()
     if config.quantization is None:
         model.to(device)
+    dtype = resolve_dtype(config, device)
+    if config.memory_gb is not None and device.type == "cuda":
+        whole = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, config.memory_gb * 1e9 / whole), device)
     if config.lora is not None:
         model = _attach_lora(model, config, seed)
+    _no_dropout(model)
     layers = layers_of(model)
     everywhere = config.gradient_checkpointing == "auto" and device.type == "cuda"
-    checkpoint_layers(model, len(layers) if everywhere or config.gradient_checkpointing is True else 0)
-    _no_dropout(model)
+    if everywhere or config.gradient_checkpointing is True:
+        checkpoint_layers(model, len(layers))
+    packed = can_pack(model)
+    if config.compile is True or (
+        config.compile == "auto" and device.type == "cuda" and not config.quantization
+    ):
+        _compile(layers)
     model.train()
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
-    compiled = device.type == "cuda" and not config.quantization
-    if config.compile != "auto":
-        compiled = config.compile
-    packed = can_pack(model)
-    if compiled:
-        _compile(layers)
     return Policy(
         model,
         tokenizer,
         stop_ids,
         pad_id,
         device,
-        _weights_hash(Path(source)),
+        sha256,
         packed=packed,
         autocast=torch.bfloat16 if device.type == "cuda" and dtype is torch.float32 else None,
     )
