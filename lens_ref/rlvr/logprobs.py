@@ -201,7 +201,7 @@ def can_pack(model: Any) -> bool:
     """Whether rows laid end to end keep to themselves in this model: tried, not assumed. If they
     do, the model is left with the packed attention.
 
-    A row behind another must not notice what the other holds, and must come out as it does alone.
+    The model must be free of dropout. A row behind another must not notice what the other holds, and must come out as it does alone.
     """
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     device = next(model.parameters()).device
@@ -213,8 +213,7 @@ def can_pack(model: Any) -> bool:
         starts = [5 * i for i in range(len(rows) + 1)]
         return _packed_states(base, list(rows), starts, device)[-5:].float()
 
-    was_training, usual_attention = model.training, base.config._attn_implementation
-    model.eval()
+    usual_attention = base.config._attn_implementation
     packs = False
     try:
         base.config._attn_implementation = NAME
@@ -229,7 +228,6 @@ def can_pack(model: Any) -> bool:
     except (NotImplementedError, TypeError, KeyError):  # takes no packing arguments
         pass
     finally:
-        model.train(was_training)
         if not packs:
             base.config._attn_implementation = usual_attention
     return packs

@@ -55,6 +55,9 @@ class Policy:
         cache every step would be a shape of its own. Updates take what compilation made."""
         calls = [(layer, layer._compiled_call_impl) for layer in layers_of(self.model)]
         self.model.eval()
+        for module in self.model.modules():
+            if type(module).__name__ == "Linear4bit" and self.device.type == "cpu":
+                module.train()  # evaluating, it re-packs its weights for good, without gradients
         for layer, _ in calls:
             layer._compiled_call_impl = None
         try:
@@ -195,6 +198,7 @@ def make_policy(
     if config.lora is not None:
         model = _attach_lora(model, config, seed)
     _no_dropout(model)
+    model.train()
     layers = layers_of(model)
     everywhere = config.gradient_checkpointing == "auto" and device.type == "cuda"
     if everywhere or config.gradient_checkpointing is True:
@@ -204,7 +208,6 @@ def make_policy(
         config.compile == "auto" and device.type == "cuda" and not config.quantization
     ):
         _compile(layers)
-    model.train()
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
     return Policy(
         model,
