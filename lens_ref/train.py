@@ -2,20 +2,23 @@
 
 Without arguments it trains the bundled tiny policy on the bundled task with GRPO and with LENS, on
 the same seed and questions, on a CPU, and writes a report into runs/. With `--lora` it is the
-single-GPU recipe for Qwen2.5-3B.
+single-GPU recipe for Qwen2.5-3B, with `--qlora` the same on 4-bit weights, with `--full` the
+paper's own training of all weights.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any, NoReturn
 
 TRAIN_EXTRA = (
     "error: training needs the packages of the `train` extra: pip install 'lens-ref[train]' "
     "(missing: {})"
 )
+
+LORA_RECIPE = ("qwen2.5-3b-lora",)
+FULL_RECIPE = ("paper/qwen2.5-3b-full", "paper/math-dapo", "paper/lens")
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -34,11 +37,28 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Any field of the configuration: --set optimizer.lr=1e-5 rollout.responses=8",
     )
     what = parser.add_argument_group("what to train")
-    what.add_argument("--config", metavar="FILE", help="a YAML file or the name of a recipe")
     what.add_argument(
-        "--lora", action="store_true", help="the recipe qwen2.5-3b-lora: LoRA on one GPU"
+        "--config",
+        nargs="+",
+        metavar="FILE",
+        help="YAML files or names of recipes; of several, a later one wins",
     )
-    what.add_argument("--full", action="store_true", help="train all weights, no adapter")
+    what.add_argument(
+        "--lora",
+        action="store_true",
+        help="train a LoRA adapter; without --config the recipe qwen2.5-3b-lora",
+    )
+    what.add_argument(
+        "--qlora",
+        action="store_true",
+        help="the same over 4-bit weights, sampled by transformers unless --engine says otherwise",
+    )
+    what.add_argument(
+        "--full",
+        action="store_true",
+        help="train all weights, no adapter; without --config Qwen2.5-3B at the paper's rate "
+        "(with --config: set optimizer.lr too, an adapter's is about ten times as high)",
+    )
     what.add_argument("--model", metavar="ID", help="local folder, hub id, or 'tiny'")
     what.add_argument(
         "--data",
@@ -57,6 +77,14 @@ def build_parser() -> argparse.ArgumentParser:
     how.add_argument("--seed", type=int)
     how.add_argument("--steps", type=int, help="gradient updates")
     how.add_argument("--device", choices=["auto", "cpu", "cuda", "mps"])
+    how.add_argument(
+        "--engine",
+        choices=["auto", "hf", "vllm"],
+        help="what samples the answers: transformers (hf) or vLLM; auto: vLLM where it can",
+    )
+    how.add_argument(
+        "--memory-gb", type=float, metavar="GB", help="use no more GPU memory than this"
+    )
     how.add_argument("--as-published", action="store_true", help="each method's own clip and mean")
     how.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="any field of the configuration"
@@ -70,6 +98,12 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--dry-run", action="store_true", help="print the memory plan, run one worst-case step"
     )
+    where.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="also write TensorBoard files into the run folder",
+    )
+    where.add_argument("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
     where.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
 
@@ -103,13 +137,20 @@ def _run(args: argparse.Namespace) -> int:
         return 130
 
 
-def _recipe(args: argparse.Namespace) -> tuple[str, str | None, dict[str, Any]]:
-    """(name, config file, overrides) that the command line asks for."""
+def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict[str, Any]]:
+    """(name, config files, overrides) that the command line asks for."""
     import yaml
 
+    from lens_ref.rlvr import recipes
     from lens_ref.rlvr.errors import UserError
 
-    config = args.config or ("qwen2.5-3b-lora" if args.lora else None)
+    if args.full and args.qlora:
+        raise UserError(
+            "--full trains all weights, --qlora an adapter on 4-bit weights: choose one"
+        )
+    adapter = (args.lora or args.qlora) and not args.full
+    chosen = FULL_RECIPE if args.full else LORA_RECIPE if adapter else None
+    config = tuple(args.config) if args.config else chosen
     overrides: dict[str, Any] = {}
     for key, value in (
         ("model.path", args.model),
@@ -118,19 +159,31 @@ def _recipe(args: argparse.Namespace) -> tuple[str, str | None, dict[str, Any]]:
         ("steps", args.steps),
         ("device", args.device),
         ("methods", args.method),
+        ("rollout.engine", args.engine),
+        ("model.memory_gb", args.memory_gb),
+        ("log.wandb", args.wandb),
     ):
         if value is not None:
             overrides[key] = value
     if args.data is not None or args.test is not None:
         overrides["data.test"] = args.test
-    if args.data is not None:  # a recipe's size limits belong to its own data
+    if args.data is not None:  # a recipe's size limits and versions belong to its own data
         overrides |= {"data.train_questions": None, "data.test_questions": None}
+        overrides |= {"data.revision": None, "data.split": "train"}
     if args.full:
         overrides["model.lora"] = None
-    elif args.lora and args.config:
-        overrides["model.lora"] = {}
     if args.as_published:
         overrides["loss.as_published"] = True
+    if args.tensorboard:
+        overrides["log.tensorboard"] = True
+    if adapter:
+        written = recipes.read(config)
+        defaults: list[tuple[str, str, Any]] = [("model", "lora", {})]
+        if args.qlora:
+            defaults += [("model", "quantization", "nf4"), ("rollout", "engine", "hf")]
+        for section, field, value in defaults:  # what a file says stays
+            if (written.get(section) or {}).get(field) is None:
+                overrides.setdefault(f"{section}.{field}", value)
     for pair in args.set:
         key, equals, value = pair.partition("=")
         if not equals:
@@ -141,7 +194,7 @@ def _recipe(args: argparse.Namespace) -> tuple[str, str | None, dict[str, Any]]:
             raise UserError(f"--set {pair}: {value!r} is not a YAML value") from None
         if isinstance(overrides[key], str):  # YAML reads 1e-5 as text
             overrides[key] = _number(overrides[key])
-    name = Path(config).stem if config else "tiny"
+    name = recipes.run_name(config) if config else "tiny"
     return name, config, overrides
 
 

@@ -6,30 +6,42 @@ other recipe is a YAML file in `configs/` that names what differs.
 
 from __future__ import annotations
 
-import types
+import re
 import typing
+from collections.abc import Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from lens_ref import methods
 from lens_ref.core._checks import nearest
-from lens_ref.resources import find
+from lens_ref.rlvr import recipes
+from lens_ref.rlvr.data_config import STRICT, Count, DataConfig, Unsigned
 from lens_ref.rlvr.errors import UserError
 
-_strict = ConfigDict(extra="forbid")
+PLAIN_TEMPLATE = (
+    "Problem: {problem}\n\n"
+    "Please reason step by step, and put your final answer within \\boxed{}.\n\n"
+    "Solution:"
+)
+"""prompt.template = "plain": for base models that have no chat template, or do better without."""
+
+
+def _named_template(text: str) -> str:
+    """The resolved config holds the text itself, so that a run says what its prompts were."""
+    return PLAIN_TEMPLATE if text == "plain" else text
+
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-Unsigned = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
+_FORM = re.compile(r"^(str|int|bool|float|literal)$|\[|Config$")  # pydantic's names of the forms
 
-@dataclass(frozen=True, config=_strict)
+
+@dataclass(frozen=True, config=STRICT)
 class LoraConfig:
     """The adapter. The paper trained all weights; these values are this project's."""
 
@@ -38,7 +50,7 @@ class LoraConfig:
     target_modules: str = "all-linear"
 
 
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class ModelConfig:
     """The policy."""
 
@@ -57,27 +69,16 @@ class ModelConfig:
             raise ValueError("quantization: 4-bit weights can't be trained; it needs lora")
 
 
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class PromptConfig:
     """How a question becomes tokens."""
 
-    template: str = "{problem}"  # "chat" (the model's own template) or text with {problem}
+    # "chat" (the model's own template), "plain" (PLAIN_TEMPLATE) or text with {problem}
+    template: Annotated[str, AfterValidator(_named_template)] = "{problem}"
     system: str = ""  # system message of the chat template
 
 
-@dataclass(frozen=True, config=_strict)
-class DataConfig:
-    """Questions with verifiable answers."""
-
-    train: str = "tiny"  # "tiny" (bundled), a .jsonl / .jsonl.gz file, or a hub id
-    test: str | None = "tiny"  # the same, for evaluation; None: no evaluation
-    train_questions: Count | None = 2000  # how many to use; None: all
-    test_questions: Count | None = 250
-    revision: str | None = None  # of a hub data set
-    split: str = "train"  # of a hub data set
-
-
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class VllmConfig:
     """The vLLM engine, which runs inside the training process."""
 
@@ -89,7 +90,7 @@ class VllmConfig:
     quantization: Literal["bitsandbytes"] | None = None
 
 
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class RolloutConfig:
     """Sampling. Training needs the probabilities of the policy itself: no nucleus, no top-k."""
 
@@ -117,7 +118,7 @@ class RolloutConfig:
             )
 
 
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class OptimizerConfig:
     """AdamW with linear warm-up, then constant."""
 
@@ -128,7 +129,7 @@ class OptimizerConfig:
     grad_clip: Positive = 1.0
 
 
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class LossConfig:
     """The clipped surrogate of the paper: ratio clipped to 1 ± 0.2, per-sequence mean, no KL."""
 
@@ -152,7 +153,7 @@ class LossConfig:
             )
 
 
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class EvalConfig:
     """Evaluation during training, with its own random numbers: turning it on changes nothing."""
 
@@ -160,7 +161,7 @@ class EvalConfig:
     n: Count = 16  # responses per question
 
 
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class CheckpointConfig:
     """Checkpoints of everything a run needs to go on."""
 
@@ -168,7 +169,7 @@ class CheckpointConfig:
     keep: Count = 2
 
 
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class VerifierConfig:
     """Grading in worker processes."""
 
@@ -176,7 +177,7 @@ class VerifierConfig:
     timeout: Positive = 5.0  # seconds an answer
 
 
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class LogConfig:
     """Where metrics go beside metrics.csv and the console."""
 
@@ -184,7 +185,7 @@ class LogConfig:
     wandb: str | None = None  # a Weights & Biases project
 
 
-@dataclass(frozen=True, config=_strict)
+@dataclass(frozen=True, config=STRICT)
 class Config:
     """A run, or several that differ in the method alone."""
 
@@ -275,17 +276,19 @@ def method_label(text: str) -> str:
     return "-".join([name, *parts]).replace("/", "_")
 
 
-def load(path: str | None = None, overrides: dict[str, Any] | None = None) -> Config:
-    """A config from a YAML file (or the embedded default) and dotted overrides.
+def load(
+    path: str | Sequence[str] | None = None, overrides: dict[str, Any] | None = None
+) -> Config:
+    """A config from YAML files (or the embedded default) and dotted overrides.
 
     Args:
-        path: a YAML file, or the name of a recipe in `configs/`.
+        path: one file, or several to merge from left to right; or names of recipes in `configs/`.
         overrides: {"optimizer.lr": 1e-5, …}, applied on top.
 
     Raises:
         UserError: no such file, broken YAML, an unknown key (with the nearest), a bad value.
     """
-    data: dict[str, Any] = _read_yaml(_locate(path)) if path else {}
+    data = recipes.read(path)
     for key, value in (overrides or {}).items():
         *parents, leaf = key.split(".")
         target = data
@@ -303,8 +306,9 @@ def from_dict(data: dict[str, Any]) -> Config:
     try:
         return TypeAdapter(Config).validate_python(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        # of a field with several forms, the form that the value came closest to
+        first = max(error.errors(), key=lambda entry: len(entry["loc"]))
+        where = ".".join(str(part) for part in first["loc"] if not _FORM.search(str(part)))
         message = str(first["msg"]).removeprefix("Value error, ")
         got = "" if isinstance(first["input"], dict) else f" (got {first['input']!r})"
         raise UserError(f"config: {where + ': ' if where else ''}{message}{got}") from None
@@ -321,42 +325,6 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
 
 
-def _locate(path: str) -> Path:
-    direct = Path(path)
-    if direct.is_file():
-        return direct
-    recipe = find("configs", f"{path}.yaml")
-    if recipe is not None:
-        return recipe
-    folder = find("configs")
-    known = nearest(path, [p.stem for p in folder.glob("*.yaml")]) if folder else ""
-    raise UserError(f"no config file {path!r}; recipes: {known}")
-
-
-def _read_yaml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
-    if path in children:
-        raise UserError(f"{path} extends itself")
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        detail = " ".join(str(error).split())
-        raise UserError(f"{path} is not valid YAML: {detail}") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path} must hold a mapping of config fields")
-    base = data.pop("extends", None)
-    if base is None:
-        return data
-    return _merge(_read_yaml(_locate(str(base)), (*children, path)), data)
-
-
-def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in changes.items():
-        both = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _merge(base[key], value) if both else value
-    return merged
-
-
 def _check_keys(cls: Any, data: dict[str, Any], prefix: str) -> None:
     """Refuse unknown keys with the nearest known one, before pydantic's own longer message."""
     hints = typing.get_type_hints(cls, include_extras=False)
@@ -365,10 +333,13 @@ def _check_keys(cls: Any, data: dict[str, Any], prefix: str) -> None:
         if key not in known:
             raise UserError(f"config: unknown key {prefix + str(key)!r}: {nearest(key, known)}")
         inner = _dataclass_of(hints[key])
-        if inner is not None and isinstance(value, dict):
-            _check_keys(inner, value, f"{prefix}{key}.")
+        for entry in value if isinstance(value, list | tuple) else [value]:
+            if inner is not None and isinstance(entry, dict):
+                _check_keys(inner, entry, f"{prefix}{key}.")
 
 
 def _dataclass_of(hint: Any) -> Any:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return next((option for option in options if is_dataclass(option)), None)
+    """The dataclass that a field holds, alone, in a tuple or as one of several forms."""
+    if is_dataclass(hint):
+        return hint
+    return next(filter(None, map(_dataclass_of, typing.get_args(hint))), None)

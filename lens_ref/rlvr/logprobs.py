@@ -201,7 +201,8 @@ def can_pack(model: Any) -> bool:
     """Whether rows laid end to end keep to themselves in this model: tried, not assumed. If they
     do, the model is left with the packed attention.
 
-    The model must be free of dropout. A row behind another must not notice what the other holds, and must come out as it does alone.
+    A row behind another must not notice what the other holds, and must come out as it does alone.
+    The model must be free of dropout.
     """
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     device = next(model.parameters()).device

@@ -32,6 +32,15 @@ _KNOWN: dict[str, dict[str, Any]] = {
         "vocab_size": 151936,
         "tie_word_embeddings": True,
     },
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": {
+        "hidden_size": 896,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "intermediate_size": 4864,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+    },
     "meta-llama/Llama-3.1-8B-Instruct": {
         "hidden_size": 4096,
         "num_hidden_layers": 32,
@@ -191,7 +200,9 @@ def make_plan(
         gradients=trained,
         optimizer=2 * trained,
         activations=tokens * kept * computed + logits_bytes(device),
-        cache=rows * longest * shape.layers * 2 * shape.key_value * computed if not sampler else 0,
+        cache=rows * longest * shape.layers * 2 * shape.key_value * computed
+        if sampler is None
+        else 0,
         recomputed=recomputed,
         layers=shape.layers,
         sampler=sampler or 0,
@@ -212,10 +223,12 @@ def layers_to_recompute(
     return next((plan.recomputed for plan in plans if plan.total <= free), shape.layers)
 
 
-def available(device: torch.device) -> int:
-    """Bytes free on the device."""
+def available(config: Config, device: torch.device) -> int:
+    """Bytes that a run may use: what is free on the device, at most `model.memory_gb` of a GPU."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0] * USABLE)
+        free = USABLE * torch.cuda.mem_get_info(device)[0]
+        limit = config.model.memory_gb
+        return int(free if limit is None else min(free, USABLE * limit * 1e9))
     return int(psutil.virtual_memory().available)
 
 

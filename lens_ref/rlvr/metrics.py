@@ -44,9 +44,12 @@ METRICS: dict[str, str] = {
     "approx_kl": "mean of ratio − 1 − log ratio: how far this batch's updates have gone, nats",
     "loss": "the value of −J; near 0 on a batch's first update by construction: watch the reward",
     "logprob_drift": "mean |log-probability, sampler − trainer| over tokens: below 1e-4 on a CPU; "
-    "a jump means that the sampler runs other weights or another temperature",
+    "a jump means that the sampler runs other weights or another temperature; the run stops above "
+    "`rollout.max_drift`",
     "grad_norm": "norm of the gradient before clipping; 0 where no group carries a signal",
     "lr": "learning rate",
+    "adapter": "first digits of the SHA-256 of the adapter after the update, in the precision that "
+    "the sampler loads; empty without an adapter",
     "truncated_share": "share of answers that the length limit stopped",
     "mean_length": "mean answer length, tokens, end-of-sequence token included",
     "neg_wrong": "inside negative groups, share of answers that are wrong",
@@ -60,14 +63,31 @@ METRICS: dict[str, str] = {
     "rollout_tokens_per_second": "answer tokens sampled a second, whole batch",
     "grade_answers_per_second": "answers graded a second, whole batch",
     "update_tokens_per_second": "answer tokens trained a second, this update",
+    "sync_seconds": "time to hand the weights to the sampler and to check that it has them; this "
+    "and the next four are empty where no batch was sampled for this update",
+    "sample_seconds": "… to sample the batch",
+    "grade_seconds": "… to grade its answers",
+    "old_seconds": "… to compute their old log-probabilities",
+    "advantage_seconds": "… to compute their advantages: all that a method adds",
+    "update_seconds": "time of this update's gradient step",
+    "peak_gb": "most GPU memory in use at once, GB of 10^9 bytes, sampling included where it fell "
+    "into this update; empty on a CPU",
+    "token_budget": "tokens of a micro-batch, prompts included; halved whenever the GPU's memory "
+    "did not suffice",
     "seconds": "wall time since the run began, all its pieces together",
 }
+
+PHASES = ("sync", "sample", "grade", "old", "advantage", "update")
+"""What is timed, in its order."""
 
 TIMING = (
     "tokens_per_second",
     "rollout_tokens_per_second",
     "grade_answers_per_second",
     "update_tokens_per_second",
+    *(f"{phase}_seconds" for phase in PHASES),
+    "peak_gb",
+    "token_budget",
     "seconds",
 )
 """The columns that differ between two runs of the same seed."""
@@ -166,6 +186,12 @@ def sampler_drift(batch: Batch) -> Tensor:
     mask = batch.samples.mask
     gap = (batch.old_logprobs - batch.samples.logprobs).abs().masked_fill(~mask, 0.0)
     return torch.stack([gap.sum((-2, -1)), mask.sum((-2, -1))])
+
+
+def mean_drift(batch: Batch, questions: slice = slice(None)) -> float:
+    """Mean |sampler − trainer| log-probability over the tokens of some questions, nats."""
+    total, tokens = sampler_drift(batch)[:, questions].sum(-1).tolist()
+    return float(total / tokens)
 
 
 def _share(which: Tensor) -> float:

@@ -75,6 +75,9 @@ class Policy:
             return token_logprobs(self.model, prompts, responses, temperature, self.packed)
 
 
+_GATED = "gated weights: accept the licence on the hub, then `hf auth login`; or "
+
+
 def resolve_device(name: str) -> torch.device:
     """ "auto" → CUDA where there is one, else the CPU.
 
@@ -155,7 +158,8 @@ def load_policy(
         first_line = str(error).strip().splitlines()[0]
         raise UserError(
             f"cannot load the model {config.path!r}: {first_line} "
-            "(give a local folder with --model FOLDER)"
+            f"({_GATED if 'llama' in source.lower() and '/' in source else ''}"
+            "give a local folder with --model FOLDER)"
         ) from error
     if loading["missing_keys"]:  # transformers would fill them with random numbers
         some = sorted(loading["missing_keys"])[0]

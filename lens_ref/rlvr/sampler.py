@@ -1,26 +1,52 @@
-"""Sampling responses. One protocol; here the transformers engine behind it."""
+"""Sampling responses. One protocol; here the transformers engine behind it, and the choice between
+that one and vLLM."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from importlib import metadata
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
+from lens_ref.rlvr.adapter import has_adapter
 from lens_ref.rlvr.batch import Samples
-from lens_ref.rlvr.config import RolloutConfig
+from lens_ref.rlvr.config import Config, RolloutConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.policy import Policy
 
+Prompts = Sequence[tuple[int, ...]]
+
+BNB_PLUGIN_SINCE = (0, 28)
+"""The vLLM version from which 4-bit weights need a plugin."""
+
 
 class Sampler(Protocol):
-    """Draws G responses to each prompt from the current policy."""
+    """Draws G responses to each prompt from the policy."""
 
-    def sample(self, prompts: Sequence[tuple[int, ...]], responses: int, seed: int) -> Samples: ...
+    engine: str  # "hf" or "vllm"
+    version: str  # of that engine
+
+    def sample(self, prompts: Prompts, responses: int, seed: int) -> Samples:
+        """Draw from the weights of the last `sync`."""
+
+    def sync(self) -> None:
+        """Make the sampler run the policy's present weights."""
+
+    def verify(self, prompts: Prompts) -> None:
+        """Refuse a sampler that runs another policy than the trainer's."""
+
+    def rest(self) -> None:
+        """Between sampling and updates: give memory back, if that is asked for."""
+
+    def close(self) -> None:
+        """Let go of everything."""
 
 
 def derive_seed(*parts: object) -> int:
@@ -30,16 +56,107 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
+def make_sampler(
+    policy: Policy, config: Config, longest_prompt: int, check_stop: Callable[[], None]
+) -> Sampler:
+    """The sampler that `rollout.engine` asks for.
+
+    Args:
+        longest_prompt: tokens; vLLM reserves room by it.
+        check_stop: called often while sampling.
+
+    Raises:
+        UserError: an engine that is not there or would run another policy.
+    """
+    if choose_engine(policy, config) == "hf":
+        return HFSampler(policy, config.rollout, check_stop)
+    from lens_ref.rlvr.vllm_sampler import VLLMSampler
+
+    return VLLMSampler(policy, config, longest_prompt, check_stop)
+
+
+def choose_engine(policy: Policy, config: Config) -> str:
+    """ "hf" or "vllm".
+
+    Raises:
+        UserError: vLLM is asked for and can't serve this policy.
+    """
+    asked, model = config.rollout.engine, config.model
+    same_bits = (model.quantization is None) == (config.rollout.vllm.quantization is None)
+    if asked == "auto":
+        able = on_gpu(policy) and find_spec("vllm") and has_adapter(policy)
+        asked = "vllm" if able and same_bits and model.dtype != "float32" else "hf"
+    if asked == "hf":
+        return "hf"
+    if not on_gpu(policy):
+        raise UserError("vLLM needs a GPU; set rollout.engine to hf")
+    if find_spec("vllm") is None:
+        raise UserError("vLLM is not installed: pip install vllm, or set rollout.engine to hf")
+    if not has_adapter(policy):
+        raise UserError(
+            "vLLM is handed adapters only, and all weights are trained here: set rollout.engine to "
+            "hf, or train an adapter (--lora)"
+        )
+    if model.dtype == "float32":
+        raise UserError(
+            "vLLM serves adapters in 16 bits only; set model.dtype to bfloat16, or rollout.engine "
+            "to hf"
+        )
+    if not same_bits and config.loss.sampler_correction == "none":
+        raise UserError(
+            "the sampler would run another policy than the trainer, one with 4-bit weights and one "
+            "without: set rollout.vllm.quantization to "
+            f"{'bitsandbytes' if model.quantization else 'null'}, or weigh its answers with "
+            "loss.sampler_correction=truncate, or set rollout.engine to hf"
+        )
+    if config.rollout.vllm.quantization is not None:
+        _check_bnb_plugin()
+    return "vllm"
+
+
+def _check_bnb_plugin() -> None:
+    major, minor = map(int, metadata.version("vllm").split(".")[:2])
+    if (major, minor) < BNB_PLUGIN_SINCE:
+        return
+    try:
+        metadata.version("vllm-bnb-plugin")
+    except metadata.PackageNotFoundError:
+        raise UserError(
+            f"vLLM {major}.{minor} reads 4-bit weights only with a plugin: "
+            "pip install vllm-bnb-plugin"
+        ) from None
+
+
+def on_gpu(policy: Policy) -> bool:
+    """Whether the policy is on a CUDA device."""
+    return policy.device.type == "cuda"
+
+
 class HFSampler:
     """transformers' `generate`, in chunks of `batch_rows` responses, prompts padded on the left."""
+
+    engine = "hf"
+    version = transformers.__version__
 
     def __init__(
         self, policy: Policy, config: RolloutConfig, check_stop: Callable[[], None]
     ) -> None:
         self.policy, self.config, self.check_stop = policy, config, check_stop
 
+    def sync(self) -> None:
+        """It samples from the model that is trained."""
+
+    def verify(self, prompts: Prompts) -> None:
+        """See `sync`."""
+
+    def rest(self) -> None:
+        """It keeps no memory."""
+
+    def close(self) -> None:
+        """It holds nothing."""
+
     @torch.no_grad()
-    def sample(self, prompts: Sequence[tuple[int, ...]], responses: int, seed: int) -> Samples:
+    def sample(self, prompts: Prompts, responses: int, seed: int) -> Samples:
         """Draw `responses` answers to each prompt.
 
         Args:
@@ -57,8 +174,10 @@ class HFSampler:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # little padding
         ids: list[Tensor] = [torch.empty(0)] * len(rows)
         logprobs = list(ids)
-        self.policy.model.eval()
-        with torch.random.fork_rng(devices=_cuda_devices(self.policy.device)):
+        with (
+            self.policy.sampling(),
+            torch.random.fork_rng(devices=cuda_devices(self.policy.device)),
+        ):
             torch.manual_seed(seed)
             for start in range(0, len(rows), self.config.batch_rows):
                 chunk = order[start : start + self.config.batch_rows]
@@ -161,5 +280,6 @@ class _AskedToStop(StoppingCriteria):
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
 
-def _cuda_devices(device: torch.device) -> list[int]:
+def cuda_devices(device: torch.device) -> list[int]:
+    """What `fork_rng` must save beside the CPU's state."""
     return [device.index or 0] if device.type == "cuda" else []

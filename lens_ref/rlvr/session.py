@@ -24,9 +24,11 @@ from lens_ref.rlvr import memory
 from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.errors import Interrupted, UserError
-from lens_ref.rlvr.policy import load_policy, resolve_device
+from lens_ref.rlvr.loggers import require_packages
+from lens_ref.rlvr.policy import Policy, checkpoint_layers, load_policy, resolve_device
 from lens_ref.rlvr.run_folder import RunFolder, find_runs
-from lens_ref.rlvr.tasks import load_questions
+from lens_ref.rlvr.sampler import choose_engine, make_sampler
+from lens_ref.rlvr.tasks import common_ids, load_questions
 from lens_ref.rlvr.trainer import Data, StopRequest, Trainer, check_disjoint, encode_prompts
 from lens_ref.rlvr.update import Updater
 from lens_ref.verifier import Verifier
@@ -68,6 +70,7 @@ def run(
             raise UserError(f"every run in {resume} is finished")
         return train_all(runs)
     config = load(config_file, overrides)
+    require_packages(config.log)
     check_fits(config)
     if dry_run:
         with Verifier(config.verifier.workers, config.verifier.timeout) as verifier:
@@ -116,7 +119,7 @@ def check_fits(config: Config) -> None:
     if shape is None or config.model.path == "tiny":
         return
     plan = memory.make_plan(config, shape, device)
-    free = memory.available(device)
+    free = memory.available(config, device)
     where = "GPU memory" if device.type == "cuda" else "memory, and no GPU is used"
     console.print(f"[bold]{config.model.path}[/bold]: memory plan\n{plan}", highlight=False)
     if plan.total > free:
@@ -145,6 +148,9 @@ def _duration(seconds: float) -> str:
 def load_data(config: Config, verifier: Verifier) -> Data:
     """Training and test questions, unparsable golds dropped and counted on the console."""
     data = config.data
+    test = None
+    if data.test is not None:
+        test = load_questions(data.test, verifier, limit=data.test_questions, split="test")
     train = load_questions(
         data.train,
         verifier,
@@ -152,11 +158,14 @@ def load_data(config: Config, verifier: Verifier) -> Data:
         split=data.split,
         revision=data.revision,
         seed=config.seed,
+        test=test,
     )
-    test = None
-    if data.test is not None:
-        test = load_questions(data.test, verifier, limit=data.test_questions, split="test")
+    for note in train.notes:
+        console.print(note, highlight=False)
+    if test is not None and data.overlap == "refuse":
         check_disjoint(train, test)
+    elif test is not None and (common := common_ids(train, test)):
+        console.print(f"{len(common)} of {len(test)} test questions are also trained on")
     for questions in (train, test):
         if questions is not None and questions.unparsable:
             shown = ", ".join(questions.unparsable[:3])
@@ -244,10 +253,31 @@ def train_one(folder: RunFolder, inputs: Inputs, stop: StopRequest) -> None:
     with console.status(f"{folder.path.name}: loading"):
         data, verifier = inputs.of(config)
         policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
+        keep_activations(config, policy)
         trainer = Trainer(config, folder, policy, data, verifier, stop, show)
     progress.update(bar, info="evaluating" if data.test and config.eval.every else "sampling")
     with progress:
         trainer.run()
+
+
+def keep_activations(config: Config, policy: Policy) -> None:
+    """On a GPU, under gradient_checkpointing = "auto": let as many layers keep their activations as
+    memory allows, beside the sampler."""
+    shape = memory.read_shape(config.model.path)
+    auto = config.model.gradient_checkpointing == "auto" and policy.device.type == "cuda"
+    if not auto or shape is None:
+        return
+    sampler, taken = None, memory.make_plan(config, shape, policy.device).weights
+    if choose_engine(policy, config) == "vllm":
+        from lens_ref.rlvr.vllm_engine import held_during_updates
+
+        sampler = held_during_updates(policy, config, memory.PROMPT_TOKENS)
+    free = memory.available(config, policy.device) + taken  # the weights are loaded already
+    count = memory.layers_to_recompute(config, shape, policy.device, free, sampler)
+    checkpoint_layers(policy.model, count)
+    console.print(
+        f"{count} of {shape.layers} layers compute their activations twice to save memory"
+    )
 
 
 def progress_bar() -> Progress:
@@ -267,6 +297,7 @@ def worst_case_step(config: Config, data: Data) -> None:
     the time it took and the peak memory. The weights are thrown away."""
     device = resolve_device(config.device)
     policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
+    keep_activations(config, policy)
     prompt = max(encode_prompts(policy, config, data.train), key=len)
     length = len(prompt) + config.rollout.max_new_tokens
     rows = max(1, config.loss.micro_batch_tokens // length)
@@ -279,6 +310,8 @@ def worst_case_step(config: Config, data: Data) -> None:
         logprobs=torch.zeros(shape),
         truncated=torch.ones(shape[:2], dtype=torch.bool),
     )
+    sampler = make_sampler(policy, config, len(prompt), lambda: None)  # its memory counts
+    sampler.rest()
     updater = Updater(policy, config.rollout, config.optimizer, config.loss, lambda: None)
     started = time.monotonic()
     batch = updater.freeze_old(Batch(0, data.train.items[:1], (prompt,), samples))
@@ -286,6 +319,7 @@ def worst_case_step(config: Config, data: Data) -> None:
     batch = replace(batch, signal=Signal(signs, torch.ones(shape[:2], dtype=torch.bool)))
     updater.step(batch, slice(0, 1), 0)
     took = time.monotonic() - started
+    sampler.close()
     peak = (
         torch.cuda.max_memory_allocated(device)
         if device.type == "cuda"

@@ -8,8 +8,6 @@ seed derived from the run's seed and such a counter.
 from __future__ import annotations
 
 import json
-import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,13 +17,17 @@ from typing import Any
 import torch
 
 from lens_ref.rlvr import checkpoint, evaluation, metrics
+from lens_ref.rlvr.adapter import adapter_hash, adapter_tensors, has_adapter
 from lens_ref.rlvr.batch import Batch
-from lens_ref.rlvr.config import Config, parse_method
+from lens_ref.rlvr.config import Config, parse_method, to_dict
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.grading import grade
-from lens_ref.rlvr.policy import Policy, encode_prompt
+from lens_ref.rlvr.loggers import Loggers
+from lens_ref.rlvr.policy import Policy, encode_prompt, resolve_dtype
 from lens_ref.rlvr.run_folder import RunFolder, Table, cut_jsonl, environment, writing
-from lens_ref.rlvr.sampler import HFSampler, derive_seed
+from lens_ref.rlvr.sampler import derive_seed, make_sampler
+from lens_ref.rlvr.stop import StopRequest
+from lens_ref.rlvr.stopwatch import Stopwatch, describe_gpu, peak_gb, reset_peak
 from lens_ref.rlvr.tasks import Questions
 from lens_ref.rlvr.treatment import Treatment
 from lens_ref.rlvr.update import Updater, loss_settings
@@ -33,37 +35,6 @@ from lens_ref.verifier import Verifier
 
 GROUP_COLUMNS = ["step", "question", "level", "responses", "correct", "kind", "confidence"]
 SAMPLED_QUESTIONS, SAMPLED_RESPONSES = 4, 4  # shown in samples.jsonl, a rollout batch
-
-
-class StopRequest:
-    """Turns Ctrl-C and SIGTERM into `Interrupted`, raised where the run's state is whole.
-
-    A second Ctrl-C interrupts at once.
-    """
-
-    def __init__(self) -> None:
-        self.requested = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: object) -> None:
-        if self.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.requested = True
-
-    def check(self) -> None:
-        """Raise `Interrupted` if asked to stop."""
-        if self.requested:
-            raise Interrupted
 
 
 @dataclass(frozen=True)
@@ -108,7 +79,6 @@ class Trainer:
         self.verifier, self.stop, self.report = verifier, stop, report
         name, _ = parse_method(config.method)
         self.treatment = Treatment(config.method)
-        self.sampler = HFSampler(policy, config.rollout, stop.check)
         self.updater = Updater(
             policy, config.rollout, config.optimizer, loss_settings(config.loss, name), stop.check
         )
@@ -128,18 +98,31 @@ class Trainer:
         self.eval_counts = Table(path / "eval_counts.csv", evaluation.COUNT_COLUMNS)
         self.samples = path / "samples.jsonl"
         self.checkpoints = path / "checkpoints"
+        longest = max(map(len, self.train_prompts + self.test_prompts))
+        name = f"{path.parent.name}/{path.name}"
+        self.loggers = Loggers(config.log, path, name, to_dict(config))
+        self.sampler = make_sampler(policy, config, longest, stop.check)
 
     def run(self) -> None:
         """Train to `config.steps`, resuming from the newest intact checkpoint.
 
         Raises:
             Interrupted: after saving a checkpoint.
-            UserError: a full disk, a gradient that is not finite.
+            UserError: a full disk, a gradient that is not finite, a sampler that runs another
+                policy.
         """
-        self._resume()
-        self._write_manifest("running")
-        self.began = time.monotonic()
         try:
+            self._resume()
+            self._write_manifest("running")
+            self.began = time.monotonic()
+            with self.loggers:
+                self._run()
+        finally:
+            self.sampler.close()
+
+    def _run(self) -> None:
+        try:
+            self.sampler.verify(self.train_prompts)
             self._loop()
         except Interrupted:
             self._save()
@@ -160,50 +143,67 @@ class Trainer:
             if last:
                 return
             self.stop.check()
-            started = time.monotonic()
-            rates: dict[str, float] = {}
+            clock = Stopwatch()
+            reset_peak(self.policy.device)
             if self.batch is None:
-                self.batch, rates = self._new_batch(self.step // per_batch)
-            self._update(self.batch, rates, time.monotonic() - started)
+                self.batch = self._new_batch(self.step // per_batch, clock)
+            self.sampler.rest()  # an evaluation may have woken it
+            self._update(self.batch, clock)
 
-    def _new_batch(self, index: int) -> tuple[Batch, dict[str, float]]:
+    def _new_batch(self, index: int, clock: Stopwatch) -> Batch:
         config = self.config
         items = self.data.train.items
         order = question_order(index, config.rollout.questions, len(items), config.seed)
         questions = tuple(items[i] for i in order)
         prompts = tuple(self.train_prompts[i] for i in order)
-        start = time.monotonic()
+        self.sampler.sync()
+        clock.lap("sync")
         seed = derive_seed(config.seed, "rollout", index)
         samples = self.sampler.sample(prompts, config.rollout.responses, seed)
-        sampled = time.monotonic()
-        batch = grade(
-            Batch(index, questions, prompts, samples), self.policy.tokenizer, self.verifier
-        )
-        graded = time.monotonic()
+        clock.lap("sample")
+        batch = Batch(index, questions, prompts, samples)
+        batch = grade(batch, self.policy.tokenizer, self.verifier)
+        clock.lap("grade")
+        self.sampler.rest()
         batch = self.updater.freeze_old(batch)
+        self._check_drift(metrics.mean_drift(batch))  # 0 with the sampler's own: see _update
+        clock.lap("old")
         batch = replace(batch, signal=self.treatment(batch))
-        tokens = int(samples.lengths.sum())
-        self.tokens += tokens
+        clock.lap("advantage")
+        self.tokens += int(samples.lengths.sum())
         self.verdicts.update(reason for group in batch.reasons for reason in group)
         self.groups.append(metrics.group_rows(batch, self.step))
         self._log_samples(batch)
-        return batch, {
-            "rollout_tokens_per_second": tokens / (sampled - start),
-            "grade_answers_per_second": samples.lengths.numel() / (graded - sampled),
-        }
+        return batch
 
-    def _update(self, batch: Batch, rates: dict[str, float], waited: float) -> None:
+    def _check_drift(self, drift: float | None) -> None:
+        """Nothing must be learnt from the answers of another policy."""
+        if drift is not None and not drift <= self.config.rollout.max_drift:
+            raise UserError(
+                f"at update {self.step + 1} sampler and trainer differ by {drift:.3f} nats a token "
+                f"on average, more than rollout.max_drift = {self.config.rollout.max_drift}: the "
+                "sampler runs other weights, another temperature or a coarser rounding (set "
+                "rollout.engine to hf, or raise the bound if the rounding is meant)"
+            )
+
+    def _update(self, batch: Batch, clock: Stopwatch) -> None:
         per_batch = self.config.loss.updates_per_rollout
         size = self.config.rollout.questions // per_batch
         position = self.step % per_batch
         questions = slice(position * size, (position + 1) * size)
-        start = time.monotonic()
+        clock.lap("rest")
         stats = self.updater.step(batch, questions, self.step)
-        took = time.monotonic() - start
+        took = clock.lap("update")
+        drift: float | None = metrics.mean_drift(batch, questions)
+        if (
+            self.config.loss.old_logprobs == "sampler"
+        ):  # only the first update compares like with like
+            drift = stats.drift if position == 0 else None
+            self._check_drift(drift)
         self.step += 1
-        drift, counted = metrics.sampler_drift(batch)[:, questions].sum(-1).tolist()
         tokens = int(batch.samples.lengths[questions].sum())
-        from_sampler = self.config.loss.old_logprobs == "sampler"
+        sampled = clock.seconds.get("sample")
+        graded = clock.seconds.get("grade")
         row: dict[str, Any] = {
             "step": self.step,
             **metrics.group_metrics(batch, questions),
@@ -212,22 +212,31 @@ class Trainer:
             "mean_ratio": stats.mean_ratio,
             "approx_kl": stats.approx_kl,
             "loss": stats.loss,
-            # with the sampler's old log-probabilities only the first update compares like with like
-            "logprob_drift": (stats.drift if position == 0 else None)
-            if from_sampler
-            else drift / counted,
+            "logprob_drift": drift,
             "grad_norm": stats.grad_norm,
             "lr": stats.lr,
-            "tokens_per_second": tokens / (took + waited),
-            "rollout_tokens_per_second": rates.get("rollout_tokens_per_second"),
-            "grade_answers_per_second": rates.get("grade_answers_per_second"),
+            "adapter": self._adapter(),
+            "tokens_per_second": tokens / clock.total(),
+            "rollout_tokens_per_second": _rate(batch.samples.lengths.sum(), sampled),
+            "grade_answers_per_second": _rate(batch.samples.lengths.numel(), graded),
             "update_tokens_per_second": tokens / took,
+            **{f"{phase}_seconds": clock.seconds.get(phase) for phase in metrics.PHASES},
+            "peak_gb": peak_gb(self.policy.device),
+            "token_budget": stats.token_budget,
             "seconds": self._seconds(),
         }
         self.log.append([row])
+        self.loggers.log(self.step, row)
         self.report(self.step, row)
         if self.step % per_batch == 0:
             self.batch = None
+
+    def _adapter(self) -> str | None:
+        """What the next rollout batch must be sampled with."""
+        if not has_adapter(self.policy):
+            return None
+        dtype = resolve_dtype(self.config.model, self.policy.device)
+        return adapter_hash(adapter_tensors(self.policy, dtype))[:12]
 
     def _evaluation_due(self) -> bool:
         every = self.config.eval.every
@@ -244,6 +253,7 @@ class Trainer:
 
     def _evaluate(self) -> None:
         assert self.data.test is not None
+        self.sampler.sync()
         found = evaluation.evaluate(
             self.sampler,
             self.policy.tokenizer,
@@ -326,6 +336,8 @@ class Trainer:
             },
             policy={"source": self.config.model.path, "sha256": self.policy.sha256},
             device=str(self.policy.device),
+            sampler={"engine": self.sampler.engine, "version": self.sampler.version},
+            gpu=describe_gpu(self.policy.device),
             data={
                 "train": _describe(self.data.train),
                 "test": None if test is None else _describe(test),
@@ -333,6 +345,10 @@ class Trainer:
             verifier=dict(sorted(self.verdicts.items())),
             **environment(),
         )
+
+
+def _rate(count: Any, seconds: float | None) -> float | None:
+    return None if seconds is None else int(count) / seconds
 
 
 def _describe(questions: Questions) -> dict[str, Any]:

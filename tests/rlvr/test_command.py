@@ -86,8 +86,19 @@ def refused(command: Command, *arguments: Any) -> str:
 def test_help(command: Command) -> None:
     status, out, err = command("--help")
     assert (status, err) == (0, "")
-    options = "--config --lora --full --model --data --test --method --seed --steps --device --set"
-    for option in [*options.split(), "--out", "--name", "--resume", "--dry-run", "--debug"]:
+    options = (
+        "--config --lora --qlora --full --model --data --test --method --seed --steps --device"
+    )
+    more = "--set --engine --memory-gb --tensorboard --wandb"
+    for option in [
+        *options.split(),
+        *more.split(),
+        "--out",
+        "--name",
+        "--resume",
+        "--dry-run",
+        "--debug",
+    ]:
         assert option in out
 
 
@@ -267,6 +278,12 @@ BROKEN = '{"problem": "1", "answer": "1"}\n{"problem": "2"}\n{"problem'
         ("--method lens:alpha=[", "alpha"),
         ("--config absent", "no config file 'absent'"),
         ("--config bad.yaml", "unknown key 'rolout': did you mean 'rollout'?"),
+        (
+            "--full --qlora",
+            "--full trains all weights, --qlora an adapter on 4-bit weights: choose",
+        ),
+        ("--config tiny absent", "no config file 'absent'"),
+        ("--memory-gb 0", "model.memory_gb"),
         ("--set optimizer.lrr=1", "unknown key 'optimizer.lrr': did you mean 'lr'?"),
         ("--set optimizer.lr", "write KEY=VALUE"),
         ("--set rollout.responses=1", "a group needs at least 2 answers"),
@@ -365,7 +382,7 @@ def test_a_learning_rate_that_blows_the_policy_up(command: Command, tmp_path: Pa
 def test_the_gpu_recipe_without_a_gpu(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it needs, what the machine has, and what runs here; nothing is downloaded."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(memory, "available", lambda device: 16_000_000_000)
+    monkeypatch.setattr(memory, "available", lambda config, device: 16_000_000_000)
     text = refused(command, "--lora")
     assert "Qwen/Qwen2.5-3B needs about" in text
     assert float(text.split("needs about ")[1].split(" GB")[0]) > 16

@@ -10,6 +10,7 @@ import yaml
 
 from lens_ref.resources import find
 from lens_ref.rlvr.config import (
+    PLAIN_TEMPLATE,
     Config,
     LoraConfig,
     from_dict,
@@ -18,12 +19,14 @@ from lens_ref.rlvr.config import (
     parse_method,
     to_dict,
 )
+from lens_ref.rlvr.data_config import ColumnsConfig, SourceConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.run_folder import RunFolder
 from lens_ref.train import _recipe, build_parser
 from tests.rlvr.helpers import small_config
 
 RECIPES = sorted(path.stem for path in find("configs").glob("*.yaml"))
+LARGE = [recipe for recipe in RECIPES if recipe.startswith(("qwen2.5-3b", "llama3.1-8b"))]
 
 
 def refused(path: str | None = None, **overrides: Any) -> str:
@@ -52,7 +55,7 @@ def test_every_recipe_loads(recipe: str) -> None:
 
 def test_the_papers_shape_is_the_default() -> None:
     """Four clipped updates a batch, per-sequence mean, clip 0.2, no dropout of tokens."""
-    for recipe in RECIPES:
+    for recipe in ["tiny", *LARGE]:
         config = load(recipe)
         assert config.loss.updates_per_rollout == 4
         assert (config.loss.clip_low, config.loss.clip_high) == (0.2, 0.2)
@@ -106,10 +109,82 @@ def test_options_of_the_command_line() -> None:
 
 def test_an_option_that_is_a_file_field_wins_over_the_file() -> None:
     assert of_command("--config", "tiny", "--steps", "3").steps == 3
-    lora = of_command("--lora")
-    assert lora == load("qwen2.5-3b-lora")
-    assert of_command("--lora", "--full").model.lora is None
     assert of_command("--lora", "--config", "tiny").model.lora == LoraConfig()
+
+
+def test_the_adapter_of_the_command_line(tmp_path: Path) -> None:
+    """--lora and --qlora fill in what the files leave open; --full has a recipe of its own."""
+    assert of_command("--lora") == load("qwen2.5-3b-lora")
+    qlora = of_command("--qlora")
+    assert (qlora.model.quantization, qlora.rollout.engine) == ("nf4", "hf")
+    assert qlora.model.lora == LoraConfig(r=32, alpha=64)
+    assert qlora.data == of_command("--lora").data
+    assert of_command("--qlora", "--engine", "vllm").rollout.engine == "vllm"
+    assert of_command("--qlora", "--set", "rollout.engine=auto").rollout.engine == "auto"
+    for arguments in (["--full"], ["--lora", "--full"]):
+        full = of_command(*arguments)
+        assert (full.model.lora, full.optimizer.lr) == (None, 1e-6)
+        assert full.data == of_command("--lora").data
+    assert of_command("--full", "--config", "qwen2.5-3b-lora").model.lora is None
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("model: {lora: {r: 4}}\nrollout: {engine: vllm}\n")
+    for option in ("--lora", "--qlora"):
+        kept = of_command(option, "--config", str(mine))
+        assert (kept.model.lora, kept.rollout.engine) == (LoraConfig(r=4), "vllm")
+    with pytest.raises(UserError, match=r"--full trains all weights, --qlora .*: choose one"):
+        of_command("--full", "--qlora")
+
+
+def test_files_are_merged_from_left_to_right(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.yaml", tmp_path / "v1.5.yaml"
+    one.write_text("steps: 8\nseed: 3\noptimizer: {lr: 1.0e-4, grad_clip: 2.0}\n")
+    two.write_text("steps: 12\noptimizer: {lr: 1.0e-5}\nmodel: {lora: {r: 4}}\n")
+    both = load([str(one), str(two)])
+    assert (both.steps, both.seed) == (12, 3)
+    assert (both.optimizer.lr, both.optimizer.grad_clip) == (1e-5, 2.0)
+    assert load([str(two), str(one)]).steps == 8
+    (tmp_path / "child.yaml").write_text(f"extends: [{one}, {two}]\nseed: 4\n")
+    child = load(str(tmp_path / "child.yaml"))
+    assert (child.steps, child.seed, child.optimizer) == (12, 4, both.optimizer)
+    name, files, _ = _recipe(build_parser().parse_args(["--config", str(one), str(two)]))
+    assert (name, files) == ("one-v1.5", (str(one), str(two)))
+
+
+def test_sources_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "data:\n"
+        "  train:\n"
+        "    - {source: a/b, config: main, revision: abc, expect: 9, sample: 5, seed: 2}\n"
+        "    - {source: c.jsonl, columns: {id: key}, unique: true, where: [verifiable]}\n"
+        "  test: {source: a/b, split: test}\n"
+        "  overlap: report\n"
+    )
+    data = load(str(path)).data
+    assert data.train == (
+        SourceConfig("a/b", config="main", revision="abc", expect=9, sample=5, seed=2),
+        SourceConfig(
+            "c.jsonl", columns=ColumnsConfig(id="key"), unique=True, where=("verifiable",)
+        ),
+    )
+    assert data.test == SourceConfig("a/b", split="test")
+    other = of_command("--config", str(path), "--data", "d.jsonl").data
+    assert (other.train, other.test) == ("d.jsonl", None)
+    round_trip = from_dict(yaml.safe_load(yaml.safe_dump(to_dict(load(str(path))))))
+    assert round_trip.data == data
+
+
+def test_the_plain_template_is_written_out() -> None:
+    """A run's config.yaml says what its prompts were."""
+    config = of_command("--set", "prompt.template=plain")
+    assert config.prompt.template == PLAIN_TEMPLATE
+    assert to_dict(config)["prompt"]["template"].count("{problem}") == 1
+
+
+def test_loggers_of_the_command_line() -> None:
+    log = of_command("--tensorboard", "--wandb", "my-project").log
+    assert (log.tensorboard, log.wandb) == (True, "my-project")
+    assert of_command("--memory-gb", "24").model.memory_gb == 24
 
 
 def test_round_trip_through_the_run_folder(tmp_path: Path) -> None:
@@ -172,6 +247,22 @@ def test_methods() -> None:
         ("model.dtype", "float16", "model.dtype"),
         ("device", "tpu", "device"),
         ("prompt.template", "no place", 'prompt.template must be "chat" or contain {problem}'),
+        ("data.train", [], "data: train: name at least one source"),
+        ("data.train", [{"sorce": "x"}], "unknown key 'data.train.sorce': did you mean 'source'?"),
+        ("data.train", [{"source": "x", "sample": 0}], "config: data.train.0.sample: Input should"),
+        ("data.train", [{"source": "x", "where": ["odd"]}], "config: data.train.0.where.0: Input"),
+        ("data.train", [{"source": "x", "unique": True}], "say which column tells rows apart"),
+        ("data.train", [{"source": "x", "columns": {"text": "y"}}], "data.train.columns.text"),
+        ("data.train", 3, "data.train: Input should"),
+        ("data", {"train": [{"source": "x"}], "revision": "y"}, "write it beside each source"),
+        (
+            "data",
+            {"train": [{"source": "x", "where": ["not_in_test"]}], "test": None},
+            "not_in_test needs a test set",
+        ),
+        ("data.overlap", "allow", "data.overlap"),
+        ("model.quantization", "nf4", "it needs lora"),
+        ("rollout.engine", "sglang", "rollout.engine"),
         ("verifier.timeout", 0, "verifier.timeout"),
         ("checkpoint.keep", 0, "checkpoint.keep"),
         ("methods", [], "methods: name at least one"),
@@ -207,7 +298,9 @@ def test_a_bad_value_is_one_line(key: str, value: Any, message: str) -> None:
         ("steps: 8\nstep: 9", "unknown key 'step'"),
         ("1: 2", "unknown key '1'"),
         ("extends: absent", "no config file 'absent'"),
-        ("extends: [tiny]", "no config file"),
+        ("extends: [tiny, absent]", "no config file 'absent'"),
+        ("extends: [tiny, {self}]", "extends itself"),
+        ("extends: {}", "no config file"),
         ("extends: {self}", "extends itself"),
         ("rollout: {top_k: 50}", "training needs top_p = 1"),
     ],
@@ -225,7 +318,10 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 
 
 def test_an_unknown_recipe_names_the_nearest() -> None:
-    assert "did you mean 'tiny'? known: llama3.1-8b-lora, qwen2.5-3b-lora, tiny" in refused("tinny")
+    text = refused("tinny")
+    assert "no config file 'tinny'; recipes: did you mean 'tiny'? known: llama3.1-8b-lora" in text
+    assert ", paper/grpo, " in text
+    assert "did you mean 'paper/math-dapo'?" in refused("paper/math-dappo")
 
 
 @pytest.mark.parametrize("pair", ["optimizer.lr", "optimizer.lr=[", "=", "rollout.top_p=.9"])

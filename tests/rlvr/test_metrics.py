@@ -144,7 +144,8 @@ def test_every_column_is_explained() -> None:
         "step reward negative_share mixed_share correct_share neg_to_mixed_rms confidence entropy "
         "clip_fraction logprob_drift grad_norm truncated_share mean_length tokens_per_second "
         "seconds predicted_negative_share neg_wrong neg_no_answer neg_unparsable neg_timeout "
-        "neg_error neg_truncated"
+        "neg_error neg_truncated adapter sync_seconds sample_seconds grade_seconds old_seconds "
+        "advantage_seconds update_seconds peak_gb token_budget"
     )
     assert set(wanted.split()) <= set(metrics.METRICS)
     assert all(len(meaning) > 10 for meaning in metrics.METRICS.values())

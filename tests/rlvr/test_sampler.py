@@ -15,7 +15,8 @@ import torch
 from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.config import LoraConfig, ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import Interrupted, UserError
-from lens_ref.rlvr.policy import Policy, encode_prompt, load_policy, model_folder, token_logprobs
+from lens_ref.rlvr.logprobs import token_logprobs
+from lens_ref.rlvr.policy import Policy, encode_prompt, load_policy, model_folder
 from lens_ref.rlvr.sampler import HFSampler, derive_seed, response_lengths
 from tests.rlvr.helpers import (
     CPU,

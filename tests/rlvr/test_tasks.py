@@ -7,9 +7,9 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,28 +102,54 @@ def test_the_hash_tells_data_apart(tmp_path: Path) -> None:
     assert load(one).sha256 != load(two).sha256
 
 
+def put_on_the_hub(monkeypatch: pytest.MonkeyPatch, **sets: list[dict[str, Any]]) -> list[Any]:
+    """Data sets owner/<name> of these rows; returns a list of what is asked for."""
+    asked = list[Any]()
+
+    def load_dataset(source: str, config: str | None, split: str, revision: str | None) -> Any:
+        asked.append((source, config, split, revision))
+        return datasets.Dataset.from_list(sets[source.removeprefix("owner/")])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return asked
+
+
 def test_hub_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worked solutions end in a box (MATH) or in #### (GSM8K)."""
-    rows = [
-        {"problem": "p0", "solution": r"so \boxed{\frac{1}{2}}", "level": "Level 4"},
-        {"question": "p1", "answer": "so 1 + 1,233\n#### 1,234"},
-        {"problem": "p2", "answer": "3"},
-    ]
-    fake = SimpleNamespace(load_dataset=lambda source, split, revision: rows)
-    monkeypatch.setitem(sys.modules, "datasets", fake)
-    assert load("owner/name").items == (
-        Question("0", "p0", r"\frac{1}{2}", 4),
-        Question("1", "p1", "1234", None),
-        Question("2", "p2", "3", None),
+    boxed = [r"so \boxed{1} or \boxed{\frac{1}{2}}", r"\boxed{}", "no box"]
+    worked = [{"problem": f"p{i}", "solution": text} for i, text in enumerate(boxed)]
+    put_on_the_hub(
+        monkeypatch,
+        math=[{**row, "level": "Level 4"} for row in worked],
+        gsm8k=[{"question": "q", "answer": "so 1 + 1,233\n#### 1,234"}],
+        plain=[{"problem": "p", "answer": "3", "id": "own"}],
     )
+    found = load("owner/math")
+    assert found.items == (Question("0", "p0", r"\frac{1}{2}", 4),)
+    assert found.unparsable == ("1", "2")  # nobody could mend them: not an error
+    assert load("owner/gsm8k").items == (Question("0", "q", "1234", None),)
+    assert load("owner/plain").items == (Question("own", "p", "3", None),)
 
 
 def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object, **__: object) -> None:
         raise ConnectionError("many\nlines")
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=unreachable))
-    assert "cannot load the data set 'owner/name' from the hub" in refused("owner/name")
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    assert refused("owner/name") == (
+        "cannot load the data set 'owner/name' from the hub (ConnectionError: many lines); "
+        "give a local file with --data FILE.jsonl"
+    )
+
+
+def test_a_gated_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gated(*_: object, **__: object) -> None:
+        raise datasets.exceptions.DatasetNotFoundError("'owner/name' is a gated dataset")
+
+    monkeypatch.setattr(datasets, "load_dataset", gated)
+    text = refused("owner/name")
+    assert "ask for access on its page and log in with `hf auth login`" in text
+    assert "--data FILE.jsonl" in text
 
 
 # --- what is refused ------------------------------------------------------------------------------

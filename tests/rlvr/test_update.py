@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from lens_ref import Signal, methods
 from lens_ref.methods import registry
-from lens_ref.rlvr import update as update_module
 from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.config import LossConfig, ModelConfig, OptimizerConfig, RolloutConfig
 from lens_ref.rlvr.errors import UserError

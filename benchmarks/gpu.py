@@ -1,0 +1,80 @@
+"""Speed and memory on a GPU, baselines beside this project: `python -m benchmarks.gpu`.
+
+Every part runs in a process of its own and leaves `results/benchmarks/<part>.json`, with the card,
+the versions and the command. Weights are random, of the true shapes: speed and memory do not depend
+on their values. `--tiny` tries the parts on any machine, in small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PARTS = (
+    "update-qwen2.5-3b",
+    "update-llama-3.1-8b",
+    "growth",
+    "advantages",
+    "rollouts",
+    "memory-qwen2.5-3b",
+    "memory-llama-3.1-8b",
+)
+
+
+def run_part(part: str, tiny: bool, work: Path) -> dict[str, Any]:
+    """The figures of a part; GPU libraries are imported here, in its own process."""
+    from benchmarks import gpu_rollouts, gpu_updates
+
+    if part.startswith("update-"):
+        name = part.removeprefix("update-")
+        return gpu_updates.compare(name, 20.0 if "3b" in name else 28.0, tiny)
+    if part == "growth":
+        return gpu_updates.growth("qwen2.5-3b", tiny)
+    if part == "advantages":
+        return gpu_updates.advantages_seconds()
+    if part == "rollouts":
+        return gpu_rollouts.rollouts(work, tiny)
+    return gpu_rollouts.within_24_gb(part.removeprefix("memory-"), work, tiny)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the parts one after the other; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument("--work", type=Path, default=Path("runs/benchmarks"), help="for weights")
+    parser.add_argument("--tiny", action="store_true", help="small shapes, to try the code")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    args = parser.parse_args(arguments)
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.part is None:
+        failed = 0
+        for part in args.only:
+            command = [sys.executable, "-m", "benchmarks.gpu", "--part", part]
+            command += ["--out", str(args.out), "--work", str(args.work)]
+            command += ["--tiny"] if args.tiny else []
+            print(f"== {part}", flush=True)
+            failed += subprocess.run(command, check=False).returncode != 0  # noqa: S603
+        return int(failed > 0)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from lens_ref.rlvr.run_folder import environment
+
+    began = time.monotonic()
+    result = run_part(args.part, args.tiny, args.work)
+    about = environment()
+    about["command"] = f"python -m benchmarks.gpu --only {args.part}"
+    result = {"part": args.part, **about, "wall_seconds": time.monotonic() - began, **result}
+    path = args.out / f"{args.part}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"{args.part}: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""Rollouts with vLLM, the whole step, and runs inside 24 GB."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu_baselines import random_rows, save_random_model
+from lens_ref import lens_advantages
+from lens_ref.core import Signal
+from lens_ref.rlvr.batch import Batch
+from lens_ref.rlvr.config import Config, load
+from lens_ref.rlvr.policy import checkpoint_layers, layers_of, load_policy
+from lens_ref.rlvr.sampler import Sampler, make_sampler
+from lens_ref.rlvr.tasks import Question
+from lens_ref.rlvr.update import Updater
+
+QUESTIONS, RESPONSES, PROMPT, LENGTH = 32, 16, 128, 512
+
+
+def weights(name: str, work: Path) -> Path:
+    """A folder with random weights, written once."""
+    folder = work / name
+    if not (folder / "config.json").is_file():
+        save_random_model(name, folder, "cuda")
+        torch.cuda.empty_cache()
+    return folder
+
+
+def settings(folder: Path, **more: Any) -> Config:
+    """LoRA of the recipe over that folder."""
+    return load(
+        None,
+        {
+            "methods": ["lens"],
+            "model.path": str(folder),
+            "model.lora": {"r": 32, "alpha": 64},
+            "rollout.questions": QUESTIONS,
+            "rollout.responses": RESPONSES,
+            "rollout.max_new_tokens": LENGTH,
+            "rollout.engine": "vllm",
+            "loss.updates_per_rollout": 1,
+            "loss.micro_batch_tokens": 8192,
+            "optimizer.lr": 1e-5,
+        }
+        | more,
+    )
+
+
+def rollouts(work: Path, tiny: bool) -> dict[str, Any]:
+    """vLLM alone and through this project, the sync, the probe, and a step of 512 × 512 tokens."""
+    if tiny:
+        return {"skipped": "needs vLLM and a GPU"}
+    from vllm import SamplingParams, TokensPrompt
+
+    config = settings(weights("qwen2.5-3b", work))
+    device = torch.device("cuda")
+    policy = load_policy(config.model, device, 0)
+    checkpoint_layers(policy.model, 2 * len(layers_of(policy.model)) // 3)
+    policy.model.train()
+    began = time.perf_counter()
+    sampler: Any = make_sampler(policy, config, PROMPT, lambda: None)
+    found: dict[str, Any] = {"engine_start_seconds": time.perf_counter() - began}
+    rows = random_rows(PROMPT, [1] * QUESTIONS, 1000)
+    prompts = tuple(tuple(p.tolist()) for p in rows.prompts)
+    perturb(policy, 0.01)
+    found["sync_seconds"] = timed(sampler.sync)
+    found["verify_seconds"] = timed(lambda: sampler.verify(prompts[:4]))
+
+    def alone(logprobs: int | None) -> dict[str, float]:
+        """What vLLM gives without this project: every answer 512 tokens long."""
+        parameters = SamplingParams(
+            n=RESPONSES, temperature=1.0, max_tokens=LENGTH, ignore_eos=True, logprobs=logprobs,
+            detokenize=False,
+        )  # fmt: skip
+        texts = [TokensPrompt(prompt_token_ids=list(p)) for p in prompts]
+        began = time.perf_counter()
+        out = sampler.llm.generate(texts, parameters, lora_request=sampler.request, use_tqdm=False)
+        took = time.perf_counter() - began
+        tokens = sum(len(answer.token_ids) for one in out for answer in one.outputs)
+        return {"seconds": took, "tokens": tokens, "tokens_per_second": tokens / took}
+
+    def ours(seed: int) -> dict[str, float]:
+        began = time.perf_counter()
+        samples = sampler.sample(prompts, RESPONSES, seed)
+        took = time.perf_counter() - began
+        tokens = int(samples.lengths.sum())
+        return {"seconds": took, "tokens": tokens, "tokens_per_second": tokens / took}
+
+    ours(0)
+    runs: dict[str, list[Any]] = {"vllm_alone": [], "vllm_alone_logprobs": [], "lens_ref": []}
+    for i in range(3):  # interleaved
+        runs["vllm_alone"].append(alone(None))
+        runs["vllm_alone_logprobs"].append(alone(0))
+        runs["lens_ref"].append(ours(i))
+        print({k: v[-1]["tokens_per_second"] for k, v in runs.items()}, flush=True)
+    found["rollouts"] = runs
+    middle = {
+        label: statistics.median(run["tokens_per_second"] for run in of)
+        for label, of in runs.items()
+    }
+    found["tokens_per_second"] = middle
+    found["share_of_vllm_alone"] = middle["lens_ref"] / middle["vllm_alone"]
+    found["share_of_vllm_with_logprobs"] = middle["lens_ref"] / middle["vllm_alone_logprobs"]
+    for old in ("sampler", "trainer"):
+        steps = [whole_step(sampler, policy, config, prompts, old) for _ in range(3)]
+        found[f"step_old_from_{old}"] = steps[1:]  # the first one compiles
+        print(old, steps[-1], flush=True)
+    sampler.close()
+    return found
+
+
+def whole_step(
+    sampler: Sampler, policy: Any, config: Config, prompts: Any, old: Any
+) -> dict[str, float]:
+    """Sync, sample, old log-probabilities, advantages, update; made-up rewards."""
+    loss = replace(config.loss, old_logprobs=old)
+    updater = Updater(policy, config.rollout, config.optimizer, loss, lambda: None)
+    perturb(policy, 1e-4)
+    times: dict[str, float] = {}
+    begin = time.perf_counter()
+
+    def lap(name: str) -> None:
+        torch.cuda.synchronize()
+        times[name] = time.perf_counter() - begin - sum(times.values())
+
+    sampler.sync()
+    lap("sync")
+    samples = sampler.sample(prompts, RESPONSES, 1)
+    lap("sample")
+    sampler.rest()
+    questions = tuple(Question(str(i), "", "") for i in range(len(prompts)))
+    batch = updater.freeze_old(Batch(0, questions, prompts, samples))
+    lap("old_logprobs")
+    rewards = torch.zeros(samples.lengths.shape)
+    rewards[::2, :4] = 1.0
+    signal: Signal = lens_advantages(replace(batch, rewards=rewards).rollouts())
+    lap("advantages")
+    updater.step(replace(batch, signal=signal), slice(None), 1000)
+    lap("update")
+    times["total"] = sum(times.values())
+    times["tokens"] = int(samples.lengths.sum())
+    times["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+    drift = (batch.old_logprobs - samples.logprobs).abs()[samples.mask]  # type: ignore[operator]
+    times["drift"] = float(drift.mean())
+    return times
+
+
+@torch.no_grad()
+def perturb(policy: Any, scale: float) -> None:
+    """Another adapter."""
+    for parameter in policy.trainable().values():
+        parameter += scale * torch.randn_like(parameter)
+
+
+def timed(call: Any) -> float:
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+class Peak:
+    """The most memory that the GPU had in use, over what it had before, whoever took it."""
+
+    def __init__(self) -> None:
+        self.gb, self._done = 0.0, threading.Event()
+
+    def __enter__(self) -> Peak:
+        free, total = torch.cuda.mem_get_info()
+        self._before = total - free
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.02):
+            free, total = torch.cuda.mem_get_info()
+            self.gb = max(self.gb, (total - free - self._before) / 1e9)
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+RECIPES_24_GB = {"qwen2.5-3b": "qwen2.5-3b-24gb", "llama-3.1-8b": "llama3.1-8b-qlora-24gb"}
+
+
+def within_24_gb(name: str, work: Path, tiny: bool) -> dict[str, Any]:
+    """One rollout batch and its updates by the train command itself, 1,024-token responses."""
+    if tiny:
+        return {"skipped": "needs a GPU"}
+    folder = weights(name, work)
+    data = work / "sums.jsonl"
+    lines = [json.dumps({"problem": f"What is {i} + {i}?", "answer": str(2 * i)}) for i in range(9)]
+    data.write_text("\n".join(lines), encoding="utf-8")
+    command = [sys.executable, "-m", "lens_ref.train", "--config", RECIPES_24_GB[name]]
+    command += ["--model", str(folder.resolve()), "--data", str(data), "--steps", "2"]
+    command += ["--out", str(work), "--name", f"run-{name}-{int(time.time())}", "--debug", "--set"]
+    command += ["prompt.template={problem}", "prompt.system=", "rollout.stop_tokens=[<eos>]"]
+    command += ["rollout.max_drift=10", "rollout.questions=4", "loss.updates_per_rollout=2"]
+    command += ["checkpoint.every=0"]
+    with Peak() as peak:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+    print(done.stdout[-3000:], done.stderr[-3000:], flush=True)
+    rows = []
+    for path in sorted(work.glob(f"run-{name}-*/*/metrics.csv")):
+        rows = path.read_text(encoding="utf-8").splitlines()
+    return {
+        "status": done.returncode,
+        "peak_gb": peak.gb,
+        "train_command": " ".join(command[1:]),
+        "metrics": rows,
+    }

@@ -1,0 +1,62 @@
+"""The LoRA adapter outside the model: as tensors, as a hash, and as a folder that engines load."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import torch
+from peft import get_peft_model_state_dict
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lens_ref.rlvr.lora import ADAPTER
+from lens_ref.rlvr.policy import Policy
+
+WEIGHTS_FILE = "adapter_model.safetensors"
+
+
+def adapter_tensors(policy: Policy, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Name → weight of the adapter, as peft saves it.
+
+    Args:
+        dtype: that the sampler computes in; rounding here once makes what is hashed, written and
+            loaded the same bytes.
+
+    Returns:
+        Contiguous copies on the CPU.
+    """
+    state = get_peft_model_state_dict(policy.model)
+    return {
+        name: tensor.detach().to(dtype, copy=True).cpu().contiguous()
+        for name, tensor in state.items()
+    }
+
+
+def adapter_hash(tensors: dict[str, Tensor]) -> str:
+    """SHA-256 over names, shapes, types and bytes, in order of name."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def save_adapter(policy: Policy, folder: Path, dtype: torch.dtype) -> str:
+    """Write `adapter_config.json` and `adapter_model.safetensors`; returns the adapter's hash."""
+    tensors = adapter_tensors(policy, dtype)
+    write_adapter(policy, folder, tensors)
+    return adapter_hash(tensors)
+
+
+def write_adapter(policy: Policy, folder: Path, tensors: dict[str, Tensor]) -> None:
+    """The two files, from tensors that are at hand."""
+    folder.mkdir(parents=True, exist_ok=True)
+    policy.model.peft_config[ADAPTER].save_pretrained(str(folder))
+    save_file(tensors, folder / WEIGHTS_FILE)
+
+
+def has_adapter(policy: Policy) -> bool:
+    """Whether an adapter is trained, and not all weights."""
+    return hasattr(policy.model, "peft_config")

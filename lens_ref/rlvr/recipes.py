@@ -1,0 +1,77 @@
+"""Configuration files: found by path or by name, and composed of one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lens_ref.core._checks import nearest
+from lens_ref.resources import find
+from lens_ref.rlvr.errors import UserError
+
+
+def read(names: str | Sequence[str] | None) -> dict[str, Any]:
+    """The fields that the files set, merged from left to right: a later file wins.
+
+    Args:
+        names: YAML files, or names of recipes in `configs/` ("tiny", "paper/math-dapo").
+
+    Raises:
+        UserError: no such file, broken YAML.
+    """
+    names = [names] if isinstance(names, str) else names or []
+    data: dict[str, Any] = {}
+    for name in names:
+        data = _merge(data, _read_yaml(_locate(name)))
+    return data
+
+
+def run_name(names: Sequence[str]) -> str:
+    """A folder name for what these files make together: ["paper/x", "y.yaml"] → "x-y"."""
+    return "-".join(Path(n).name.removesuffix(".yaml").removesuffix(".yml") for n in names)
+
+
+def known() -> list[str]:
+    """Names of the recipes that travel with the project."""
+    folder = find("configs")
+    files = sorted(folder.rglob("*.yaml")) if folder else []
+    return [file.relative_to(folder).as_posix().removesuffix(".yaml") for file in files]
+
+
+def _locate(name: str) -> Path:
+    direct = Path(name)
+    if direct.is_file():
+        return direct
+    recipe = find("configs", f"{name}.yaml")
+    if recipe is None:
+        raise UserError(f"no config file {name!r}; recipes: {nearest(name, known())}")
+    return recipe
+
+
+def _read_yaml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
+    if path in children:
+        raise UserError(f"{path} extends itself")
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        detail = " ".join(str(error).split())
+        raise UserError(f"{path} is not valid YAML: {detail}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path} must hold a mapping of config fields")
+    bases = data.pop("extends", [])
+    merged: dict[str, Any] = {}
+    for base in bases if isinstance(bases, list) else [bases]:
+        merged = _merge(merged, _read_yaml(_locate(str(base)), (*children, path)))
+    return _merge(merged, data)
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Mappings are merged, everything else (lists and null too) is replaced."""
+    merged = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merge(base[key], value) if both else value
+    return merged

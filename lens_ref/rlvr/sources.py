@@ -1,0 +1,283 @@
+"""Where questions are read from: the bundled task, JSONL files, hub data sets.
+
+Every source yields rows with `id`, `problem`, `answer` and perhaps `level`, whatever its own
+columns are called, and says in a line what it left out. A row without an id has its number as one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import random
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lens_ref.core._checks import nearest
+from lens_ref.rlvr.data_config import ColumnsConfig, SourceConfig
+from lens_ref.rlvr.errors import UserError
+from lens_ref.verifier import extract_boxed
+
+UNKNOWN = " "
+"""An answer that can't be verified: the question is dropped with the unparsable ones."""
+HUB_BATCH = 1000
+"""Rows decoded at once; one by one takes many times as long."""
+_NOT_ANSWERS = {"", "proof", "notfound"}
+_SPACING = re.compile(
+    r"\\(?:[][(),;:!> ]|(?:q?quad|(?:neg)?(?:thin|med|thick)space|enspace|left|right)(?![A-Za-z]))"
+    r"|[~\s${}\\]"
+)
+_PUNCTUATION = re.compile(r"[.,:;](?!\d)")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as its source has it, and where it stands, for error messages."""
+
+    values: dict[str, Any]
+    where: str
+
+
+def bare(problem: str) -> str:
+    """The problem without white space, LaTeX spacing, marks of formulas, braces, backslashes and
+    punctuation (a decimal point stays): copies of a problem differ in those."""
+    return _PUNCTUATION.sub("", _SPACING.sub("", problem))
+
+
+def read(
+    source: SourceConfig,
+    *,
+    count: int | None = None,
+    seed: int = 0,
+    tested: Iterable[str] = (),
+    notes: list[str] | None = None,
+) -> Iterator[Row]:
+    """The rows of a source, after `unique`, `expect`, `where` and `sample`, in that order.
+
+    Args:
+        count: how many questions of the bundled task to make.
+        seed: of the bundled task.
+        tested: problems of the test set, for "not_in_test".
+        notes: a line is added for everything that is left out.
+
+    Raises:
+        UserError: no such data, a missing column, another number of rows than expected.
+    """
+    notes = [] if notes is None else notes
+    raw = enumerate(_raw(source, count, seed))
+    rows = (Row({"id": number, **row.values}, row.where) for number, row in raw)
+    if source.unique and source.columns.id is not None:
+        rows = _unique(rows, source.columns.id)
+    rows = _mapped(rows, source, notes)
+    if source.expect is not None:
+        rows = _expected(rows, source)
+    for name in source.where:
+        rows = _kept(rows, _filter(name, tested), name, source, notes)
+    return rows if source.sample is None else iter(_sample(list(rows), source))
+
+
+# --- rows as they stand ---------------------------------------------------------------------------
+
+
+def _raw(source: SourceConfig, count: int | None, seed: int) -> Iterator[Row]:
+    name = source.source
+    if name == "tiny":
+        yield from _bundled(source.split, count or 1000, seed)
+    elif Path(name).exists() or name.endswith((".jsonl", ".jsonl.gz", ".json")):
+        yield from _jsonl(Path(name))
+    elif "/" not in name:
+        hint = nearest(name, ["tiny"])
+        raise UserError(
+            f"no data {name!r}: {hint}, a .jsonl or .jsonl.gz file, a hub id owner/name"
+        )
+    elif name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise UserError(f"no data file {name} (a hub id looks like owner/name)")
+    else:
+        yield from _hub(source)
+
+
+def _bundled(split: str, count: int, seed: int) -> Iterator[Row]:
+    from lens_ref.tiny.task import test_rows, train_rows
+
+    try:
+        rows = train_rows(count, seed) if split == "train" else test_rows(count)
+    except ValueError as error:
+        raise UserError(f"{error} (data.{split}_questions)") from None
+    yield from (Row(row, "tiny") for row in rows)
+
+
+def _jsonl(path: Path) -> Iterator[Row]:
+    if not path.is_file():
+        raise UserError(f"no data file {path}")
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                where = f"{path}, line {number}"
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError) as error:  # also endless digits or nesting
+                    reason = getattr(error, "msg", None) or str(error)
+                    raise UserError(f"{where} is not valid JSON: {reason}") from None
+                if not isinstance(row, dict):
+                    raise UserError(f"{where} must be a JSON object with problem and answer")
+                yield Row(row, where)
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise UserError(f"cannot read {path}: {error}") from None
+
+
+def _hub(source: SourceConfig) -> Iterator[Row]:
+    import datasets
+
+    logging.getLogger("datasets").setLevel(logging.ERROR)  # the import has set it to WARNING
+    name = source.source
+    try:
+        data = datasets.load_dataset(
+            name, source.config, split=source.split, revision=source.revision
+        )
+    except Exception as error:  # the hub client raises many kinds; each means no data
+        reason = " ".join(str(error).split())[:200]
+        gated = "; ask for access on its page and log in with `hf auth login`, or"
+        raise UserError(
+            f"cannot load the data set {name!r} from the hub ({type(error).__name__}: {reason})"
+            f"{gated if 'gated' in reason else ';'} give a local file with --data FILE.jsonl"
+        ) from error
+    number = 0
+    for batch in data.iter(batch_size=HUB_BATCH):
+        for cells in zip(*batch.values(), strict=True):
+            row = dict(zip(batch, cells, strict=True))
+            yield Row(_from_hub(row), f"{name}, row {number}")
+            number += 1
+
+
+def _from_hub(row: dict[str, Any]) -> dict[str, Any]:
+    """The usual hub columns as problem and answer: a worked solution ends in a box (MATH) or in
+    `#### answer` (GSM8K)."""
+    row.setdefault("problem", row.get("question"))
+    if "solution" in row and "answer" not in row:
+        # MATH has two solutions with nothing in the box: no fault that a user could mend
+        row["answer"] = extract_boxed(str(row["solution"])) or UNKNOWN
+    elif "####" in str(row.get("answer")):
+        row["answer"] = str(row["answer"]).rsplit("####", 1)[1].strip().replace(",", "")
+    return row
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+def _mapped(rows: Iterator[Row], source: SourceConfig, notes: list[str]) -> Iterator[Row]:
+    columns, total, unwrapped = source.columns, 0, 0
+    if columns == ColumnsConfig():
+        yield from rows
+        return
+    for row in rows:
+        values = dict(row.values)
+        for key in ("problem", "answer", "id", "level"):
+            path = getattr(columns, key)
+            if path is not None:
+                values[key] = _cell(row, path)
+        problem = values.get("problem")
+        if isinstance(problem, list):
+            problem = _user_text(problem)
+        if isinstance(problem, str) and (columns.prefix or columns.suffix):
+            text = problem.strip()
+            head, tail = columns.prefix.strip(), columns.suffix.strip()
+            unwrapped += not (text.startswith(head) and text.endswith(tail))
+            problem = text.removeprefix(head).removesuffix(tail).strip()
+        total += 1
+        yield Row({**values, "problem": problem}, row.where)
+    if unwrapped:
+        notes.append(
+            f"{source.source}: {unwrapped} of {total} problems do not stand between columns.prefix "
+            "and columns.suffix; they are used as they are"
+        )
+
+
+def _cell(row: Row, path: str) -> Any:
+    value: Any = row.values
+    for part in path.split("."):
+        if not isinstance(value, dict) or part not in value:
+            raise UserError(f"{row.where}: no column {path!r}")
+        value = value[part]
+    return value
+
+
+def _user_text(messages: list[Any]) -> Any:
+    """What the user says in a chat."""
+    said = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
+    return said[0] if said else None
+
+
+# --- which rows -----------------------------------------------------------------------------------
+
+
+def _unique(rows: Iterator[Row], column: str) -> Iterator[Row]:
+    seen = set[str]()
+    for row in rows:
+        identity = str(_cell(row, column))
+        if identity not in seen:
+            seen.add(identity)
+            yield row
+
+
+def _expected(rows: Iterator[Row], source: SourceConfig) -> Iterator[Row]:
+    number = 0
+    for row in rows:
+        number += 1
+        yield row
+    if number != source.expect:
+        raise UserError(
+            f"{source.source}: {number} rows instead of the {source.expect} that data says to "
+            "expect; is it another version of the data? Correct `revision` or `expect`"
+        )
+
+
+def _filter(name: str, tested: Iterable[str]) -> Callable[[dict[str, Any]], bool]:
+    if name == "verifiable":
+        return _verifiable
+    problems = {bare(problem) for problem in tested}
+    return lambda row: bare(str(row.get("problem"))) not in problems
+
+
+def _verifiable(row: dict[str, Any]) -> bool:
+    """An answer to check, as NuminaMath-1.5 says it: some proofs are known by their type, others by
+    their answer alone."""
+    answer = str(row.get("answer") or "").strip().lower()
+    valid = all(
+        row.get(flag) in (None, "Yes") for flag in ("problem_is_valid", "solution_is_valid")
+    )
+    return answer not in _NOT_ANSWERS and row.get("question_type") != "proof" and valid
+
+
+def _kept(
+    rows: Iterator[Row],
+    keep: Callable[[dict[str, Any]], bool],
+    name: str,
+    source: SourceConfig,
+    notes: list[str],
+) -> Iterator[Row]:
+    total = dropped = 0
+    for row in rows:
+        total += 1
+        if keep(row.values):
+            yield row
+        else:
+            dropped += 1
+    notes.append(f"{source.source}: {name} leaves out {dropped} of {total} questions")
+
+
+def _sample(rows: list[Row], source: SourceConfig) -> list[Row]:
+    """`sample` rows without replacement, in their own order. `Random.random` is the one part of
+    Python's generator whose numbers are promised to stay the same."""
+    size = source.sample
+    if size is None or size > len(rows):
+        raise UserError(f"{source.source}: {len(rows)} rows are too few for a sample of {size}")
+    generator = random.Random(source.seed)  # noqa: S311
+    keys = [generator.random() for _ in rows]
+    return [rows[i] for i in sorted(sorted(range(len(rows)), key=keys.__getitem__)[:size])]

@@ -1,0 +1,40 @@
+"""Asking a run to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+from lens_ref.rlvr.errors import Interrupted
+
+
+class StopRequest:
+    """Turns Ctrl-C and SIGTERM into `Interrupted`, raised where the run's state is whole.
+
+    A second Ctrl-C interrupts at once.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    def check(self) -> None:
+        """Raise `Interrupted` if asked to stop."""
+        if self.requested:
+            raise Interrupted

@@ -1,0 +1,165 @@
+"""Starting vLLM inside the training process, and the memory that it may take."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+import torch
+
+from lens_ref.rlvr import memory
+from lens_ref.rlvr.config import Config
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.memory import Shape, gigabytes
+from lens_ref.rlvr.policy import Policy, model_folder, resolve_dtype
+from lens_ref.rlvr.sampler import cuda_devices
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process: its adapter can be read
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it leaves torch's random state out of account
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM reserves room for."""
+LARGEST_SHARE = 0.45
+"""Of the GPU: the trainer needs the rest."""
+WORKSPACE = 1.5e9
+"""Bytes that vLLM takes beside weights and cache: activations, CUDA graphs."""
+BYTES_IN_4_BITS = 0.56
+"""A weight, with its share of the quantisation constants."""
+
+
+def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, bool]:
+    """A `vllm.LLM` for the policy's base model, with room for one adapter.
+
+    Returns:
+        The engine, and whether it shall sleep during updates.
+
+    Raises:
+        UserError: a rank that vLLM can't serve, or vLLM does not start.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)  # before vLLM is imported
+    from vllm import LLM
+
+    settings = config.rollout.vllm
+    assert config.model.lora is not None
+    ranks = [rank for rank in LORA_RANKS if rank >= config.model.lora.r]
+    if not ranks:
+        raise UserError(f"vLLM serves adapters of rank {LORA_RANKS[-1]} at most; set model.lora.r")
+    total = card_bytes(policy)
+    share = settings.memory_share
+    if share == "auto":
+        shape = memory.read_shape(config.model.path)
+        share = memory_share(shape, config, longest_prompt, total)
+    length = longest_prompt + config.rollout.max_new_tokens + 1  # verifying adds a token
+    sleeps = may_sleep(policy, config, share * total)
+    positions = getattr(policy.model.config, "max_position_embeddings", None)
+    try:
+        with torch.random.fork_rng(devices=cuda_devices(policy.device)):  # it seeds this process
+            llm = LLM(
+                model=model_folder(config.model.path),
+                dtype=str(resolve_dtype(config.model, policy.device)).removeprefix("torch."),
+                quantization=settings.quantization,
+                trust_remote_code=False,
+                enable_lora=True,
+                max_lora_rank=ranks[0],
+                max_loras=1,
+                logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
+                generation_config="vllm",  # nothing that a checkpoint ships leaks in
+                max_model_len=min(length, positions or length),
+                max_num_seqs=settings.max_sequences,
+                gpu_memory_utilization=share,
+                enable_sleep_mode=sleeps,
+                enforce_eager=settings.eager,
+                enable_prefix_caching=True,  # the G answers to a question share its prompt
+                disable_log_stats=True,
+                seed=config.seed,
+            )
+    except (RuntimeError, ValueError, AssertionError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"vLLM does not start: {reason} (its memory: rollout.vllm.memory_share, now "
+            f"{share:.2f}; without it: rollout.engine=hf)"
+        ) from error
+    return llm, sleeps
+
+
+def card_bytes(policy: Policy) -> int:
+    """Memory of the policy's GPU."""
+    return int(torch.cuda.get_device_properties(policy.device).total_memory)
+
+
+def memory_share(shape: Shape | None, config: Config, longest_prompt: int, card: int) -> float:
+    """The share of the GPU's memory for the sampler: its weights, the keys and values of
+    `max_sequences` answers at full length, the logits, and its workspace; at most `LARGEST_SHARE`
+    of what the run may use.
+
+    Args:
+        shape: of the model; None where it can't be told: the largest share then.
+        card: bytes.
+
+    Raises:
+        UserError: the weights alone are too large.
+    """
+    allowed = card
+    if config.model.memory_gb is not None:
+        allowed = min(card, int(config.model.memory_gb * 1e9))
+    largest = LARGEST_SHARE * allowed
+    if shape is None:
+        return largest / card
+    settings = config.rollout.vllm
+    weights = shape.parameters * (BYTES_IN_4_BITS if settings.quantization else 2.0)
+    length = longest_prompt + config.rollout.max_new_tokens
+    keys_and_values = settings.max_sequences * length * shape.layers * 2 * shape.key_value * 2
+    logits = 3 * 4 * settings.max_sequences * shape.vocabulary
+    if weights + WORKSPACE > largest:
+        raise UserError(
+            f"vLLM's copy of the weights ({gigabytes(int(weights))}) leaves no room for its cache "
+            f"in {gigabytes(int(largest))}, {LARGEST_SHARE:.0%} of {gigabytes(allowed)}: set "
+            "rollout.vllm.memory_share yourself, use 4-bit weights, or rollout.engine=hf"
+        )
+    return min(weights + keys_and_values + logits + WORKSPACE, largest) / card
+
+
+def may_sleep(policy: Policy, config: Config, taken: float) -> bool:
+    """Whether vLLM hands its memory back during updates: as configured, or where sampler and
+    trainer together need more than there is.
+
+    Args:
+        taken: by the sampler, bytes.
+    """
+    if config.rollout.vllm.sleep != "auto":
+        return config.rollout.vllm.sleep
+    if config.model.memory_gb is not None:
+        return True
+    shape = memory.read_shape(config.model.path)
+    if shape is None:
+        return False
+    return taken + memory.make_plan(config, shape, policy.device).total > card_bytes(policy)
+
+
+def held_during_updates(policy: Policy, config: Config, longest_prompt: int) -> int:
+    """Bytes that the engine keeps while the policy is updated: 0 where it sleeps."""
+    card = card_bytes(policy)
+    share = config.rollout.vllm.memory_share
+    if share == "auto":
+        share = memory_share(memory.read_shape(config.model.path), config, longest_prompt, card)
+    return 0 if may_sleep(policy, config, share * card) else int(share * card)
+
+
+def clean_up() -> None:
+    """After an engine: its process groups, and torch's unused blocks."""
+    from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+    cleanup_dist_env_and_memory()
+    free_cached()
+
+
+def free_cached() -> None:
+    """Give torch's unused blocks back to the GPU."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
