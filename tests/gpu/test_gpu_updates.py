@@ -7,6 +7,7 @@ hundredths of a nat, whatever computes it.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,7 +144,7 @@ def test_variable_length_attention_with_grouped_heads(window: int | None) -> Non
     a, b, c = (x.detach().float().requires_grad_() for x in (q, k, v))
     parts = [
         _one_sequence(*(x[0].transpose(0, 1)[i:j] for x in (a, b, c)), 0.125, window)
-        for i, j in zip(bounds[:-1], bounds[1:], strict=True)
+        for i, j in itertools.pairwise(bounds)
     ]
     expected = torch.cat(parts).unsqueeze(0)
     torch.testing.assert_close(out.float(), expected, rtol=0, atol=0.03)
@@ -204,7 +205,7 @@ def test_the_first_update_of_a_batch(folder: Path) -> None:
 
 
 def test_memory_that_runs_out_costs_time_only(folder: Path) -> None:
-    """A cap between what small and large micro-batches need: the budget falls, the update is done."""
+    """A cap between what small and large micro-batches need: the budget falls, all rows count."""
     policy = adapted(folder, CUDA, compile=False)
     checkpoint_layers(policy.model, 0)
     policy.model.train()
