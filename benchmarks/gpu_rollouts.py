@@ -19,6 +19,7 @@ from lens_ref import lens_advantages
 from lens_ref.core import Signal
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import Config, load
+from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.policy import checkpoint_layers, layers_of, load_policy
 from lens_ref.rlvr.sampler import Sampler, make_sampler
 from lens_ref.rlvr.tasks import Question
@@ -74,7 +75,10 @@ def rollouts(work: Path, tiny: bool) -> dict[str, Any]:
     prompts = tuple(tuple(p.tolist()) for p in rows.prompts)
     perturb(policy, 0.01)
     found["sync_seconds"] = timed(sampler.sync)
-    found["verify_seconds"] = timed(lambda: sampler.verify(prompts[:4]))
+    try:
+        found["verify_seconds"] = timed(lambda: sampler.verify(prompts[:4]))
+    except UserError as error:
+        found["verify_error"] = str(error)
 
     def alone(logprobs: int | None) -> dict[str, float]:
         """What vLLM gives without this project: every answer 512 tokens long."""
@@ -205,10 +209,10 @@ def within_24_gb(name: str, work: Path, tiny: bool) -> dict[str, Any]:
     lines = [json.dumps({"problem": f"What is {i} + {i}?", "answer": str(2 * i)}) for i in range(9)]
     data.write_text("\n".join(lines), encoding="utf-8")
     command = [sys.executable, "-m", "lens_ref.train", "--config", RECIPES_24_GB[name]]
-    command += ["--model", str(folder.resolve()), "--data", str(data), "--steps", "2"]
+    command += ["--model", str(folder.resolve()), "--data", str(data), "--steps", "3"]
     command += ["--out", str(work), "--name", f"run-{name}-{int(time.time())}", "--debug", "--set"]
     command += ["prompt.template={problem}", "prompt.system=", "rollout.stop_tokens=[<eos>]"]
-    command += ["rollout.max_drift=10", "rollout.questions=4", "loss.updates_per_rollout=2"]
+    command += ["rollout.max_drift=10", "rollout.questions=3", "loss.updates_per_rollout=3"]
     command += ["checkpoint.every=0"]
     with Peak() as peak:
         done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603

@@ -89,12 +89,14 @@ class Shape:
         """Weights of a LoRA adapter on all linear layers."""
         return self.layers * sum(r * (a + b) for a, b in self.linears)
 
-    def block_activations(self, fused: bool) -> int:
+    def block_activations(self, fused: bool, less: bool = False) -> int:
         """Numbers a token that a block keeps for its backward pass. Fused: the residuals, queries,
-        keys, values, the attention's output and the two halves of the gated MLP; else also what
-        lies between them, norms in float32."""
+        keys, values, the attention's output and the two halves of the gated MLP (less: one); else
+        also what lies between them, norms in float32."""
         h, kv, m = self.hidden, self.key_value, self.intermediate
-        return 4 * h + 2 * kv + 2 * m if fused else 12 * h + 4 * kv + 4 * m
+        if not fused:
+            return 12 * h + 4 * kv + 4 * m
+        return 4 * h + 2 * kv + (1 if less else 2) * m
 
 
 def read_shape(path: str) -> Shape | None:
@@ -135,6 +137,7 @@ class Plan:
     cache: int  # keys and values of one sampling chunk; with vLLM within the sampler's share
     recomputed: int  # layers that keep no activations
     layers: int
+    less: bool  # the others compute one product of the MLP again
     sampler: int = 0  # vLLM's share of the GPU, unless it sleeps during updates
 
     @property
@@ -145,6 +148,11 @@ class Plan:
 
     def __str__(self) -> str:
         recomputed = f"({self.recomputed} of {self.layers} layers recomputed)"
+        recomputed = (
+            recomputed.replace(")", ", one MLP product in the others)")
+            if (self.less and self.recomputed < self.layers)
+            else recomputed
+        )
         rows = [
             ("weights", self.weights),
             ("adapter", self.adapter),
@@ -168,6 +176,7 @@ def make_plan(
     device: torch.device,
     recomputed: int | None = None,
     sampler: int | None = None,
+    less: bool = False,
 ) -> Plan:
     """Estimate the peak of a run with the longest answers everywhere.
 
@@ -175,6 +184,7 @@ def make_plan(
         recomputed: layers whose activations are computed again in the backward pass; None: what
             the config says, and under "auto" on a GPU all.
         sampler: bytes that vLLM holds during updates; None: transformers samples.
+        less: the layers that keep activations keep fewer; see `policy.keep_less`.
     """
     lora = config.model.lora
     size = 4 if resolve_dtype(config.model, device) is torch.float32 else 2
@@ -188,9 +198,10 @@ def make_plan(
     if recomputed is None:
         asked = config.model.gradient_checkpointing
         recomputed = shape.layers if asked is True or (asked == "auto" and computed == 2) else 0
-    block = shape.block_activations(fused=device.type == "cuda" and not config.model.quantization)
+    fused = computes_fused(config, device)
+    block = shape.block_activations(fused, less)
     kept = recomputed * shape.hidden + (shape.layers - recomputed) * block
-    kept += block if recomputed else 0  # one layer at a time is computed again
+    kept += shape.block_activations(fused) if recomputed else 0  # one at a time
     rows = min(config.rollout.batch_rows, config.rollout.questions * config.rollout.responses)
     return Plan(
         weights=int(shape.matrices * BYTES_IN_4_BITS + shape.embeddings * size)
@@ -205,6 +216,7 @@ def make_plan(
         else 0,
         recomputed=recomputed,
         layers=shape.layers,
+        less=less,
         sampler=sampler or 0,
     )
 
@@ -215,12 +227,23 @@ def logits_bytes(device: torch.device) -> int:
     return (4 + 2 + 2 if device.type == "cuda" else 4 * 4) * chunk
 
 
-def layers_to_recompute(
+def computes_fused(config: Config, device: torch.device) -> bool:
+    """Whether blocks are compiled for updates."""
+    if config.model.compile != "auto":
+        return config.model.compile
+    return device.type == "cuda" and config.model.quantization is None
+
+
+def cheapest_plan(
     config: Config, shape: Shape, device: torch.device, free: int, sampler: int | None
-) -> int:
-    """The fewest layers whose activations must be recomputed for the plan to fit `free` bytes."""
-    plans = (make_plan(config, shape, device, n, sampler) for n in range(shape.layers + 1))
-    return next((plan.recomputed for plan in plans if plan.total <= free), shape.layers)
+) -> Plan:
+    """The plan that computes the least again among those that fit `free` bytes: nothing, one product
+    a layer, then whole layers; the leanest where none fits."""
+    choices = [(0, False), *((n, True) for n in range(shape.layers + 1))]
+    if not computes_fused(config, device):
+        choices = [(n, False) for n in range(shape.layers + 1)]
+    plans = [make_plan(config, shape, device, n, sampler, less) for n, less in choices]
+    return next((plan for plan in plans if plan.total <= free), plans[-1])
 
 
 def available(config: Config, device: torch.device) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._functorch.config as functorch_config
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
@@ -209,7 +210,7 @@ def make_policy(
         checkpoint_layers(model, len(layers))
     packed = can_pack(model)
     if config.compile is True or (
-        config.compile == "auto" and device.type == "cuda" and not config.quantization
+        config.compile == "auto" and device.type == "cuda" and config.quantization is None
     ):
         _compile(layers)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
@@ -264,8 +265,20 @@ def checkpointed(model: nn.Module) -> int:
 
 def _compile(layers: list[Any]) -> None:
     """Fuse what is between the matrix products of a block; every block shares the code."""
+    keep_less(False)
     for layer in layers:
         layer.compile(dynamic=True)
+
+
+def keep_less(products: bool) -> None:
+    """What compiled blocks keep for their backward pass; decided before the first update.
+
+    Args:
+        products: True: compute one of the two large products of the gated MLP again, a third of
+            what a block keeps, for about 7 % more work. False: again only what lies between the
+            products, which is free: it is read from memory either way.
+    """
+    functorch_config.activation_memory_budget = 0.5 if products else 0.7
 
 
 def _weights_hash(folder: Path) -> str | None:

@@ -25,7 +25,13 @@ from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.loggers import require_packages
-from lens_ref.rlvr.policy import Policy, checkpoint_layers, load_policy, resolve_device
+from lens_ref.rlvr.policy import (
+    Policy,
+    checkpoint_layers,
+    keep_less,
+    load_policy,
+    resolve_device,
+)
 from lens_ref.rlvr.run_folder import RunFolder, find_runs
 from lens_ref.rlvr.sampler import choose_engine, make_sampler
 from lens_ref.rlvr.tasks import common_ids, load_questions
@@ -273,11 +279,10 @@ def keep_activations(config: Config, policy: Policy) -> None:
 
         sampler = held_during_updates(policy, config, memory.PROMPT_TOKENS)
     free = memory.available(config, policy.device) + taken  # the weights are loaded already
-    count = memory.layers_to_recompute(config, shape, policy.device, free, sampler)
-    checkpoint_layers(policy.model, count)
-    console.print(
-        f"{count} of {shape.layers} layers compute their activations twice to save memory"
-    )
+    plan = memory.cheapest_plan(config, shape, policy.device, free, sampler)
+    keep_less(plan.less)
+    checkpoint_layers(policy.model, plan.recomputed)
+    console.print(f"memory plan beside the loaded model\n{plan}", highlight=False)
 
 
 def progress_bar() -> Progress:

@@ -178,11 +178,14 @@ class Updater:
                     "(is optimizer.lr too high?)"
                 ) from error
             gradients = torch.autograd.grad(out.loss, parameters, allow_unused=True)
+            more: list[tuple[Tensor, Tensor]] = []
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 if gradient is not None and parameter.grad is not None:
-                    parameter.grad += gradient
+                    more.append((parameter.grad, gradient))
                 elif gradient is not None:
                     parameter.grad = gradient
+            if more:  # a few kernels for hundreds of small matrices
+                torch._foreach_add_(*map(list, zip(*more, strict=True)))
             n = mask.sum()
             drift = (new.detach() - old).abs()[mask].sum()
             entropy = torch.cat(entropies).sum()

@@ -6,9 +6,6 @@ single tokens differ by up to 0.4 nats, means by far less.
 
 from __future__ import annotations
 
-import csv
-import itertools
-import json
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -21,14 +18,9 @@ import torch
 from lens_ref.rlvr.adapter import adapter_tensors
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.policy import Policy, load_policy
-from lens_ref.rlvr.run_folder import RunFolder
 from lens_ref.rlvr.sampler import make_sampler
-from lens_ref.rlvr.session import load_data
-from lens_ref.rlvr.stop import StopRequest
-from lens_ref.rlvr.trainer import Trainer
 from lens_ref.rlvr.vllm_sampler import VLLMSampler
-from tests.rlvr.helpers import ExactVerifier, no_stop, save_model
-from tests.rlvr.runs import Killed, kill_after
+from tests.rlvr.helpers import no_stop, save_model
 
 pytestmark = [
     pytest.mark.gpu,
@@ -46,11 +38,16 @@ LENGTH = 64
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("model"))
+
+
+def model_folder(where: Path) -> Path:
+    """The model that the environment names, or a random one."""
     given = os.environ.get("LENS_REF_GPU_MODEL")
     if given:
         return Path(given)
     return save_model(
-        tmp_path_factory.mktemp("model"),
+        where,
         "qwen2",
         hidden_size=512,
         intermediate_size=1024,
@@ -178,45 +175,3 @@ def test_sampled_answers_have_the_trainers_log_probabilities(
     other = made.sample(prompts, 4, seed=2)
     assert float((again.ids[:, :, 0] == samples.ids[:, :, 0]).double().mean()) > 0.95
     assert not torch.equal(other.ids, samples.ids)
-
-
-def trained(run_folder: RunFolder, killed_after: int | None = None) -> list[dict[str, str]]:
-    config, verifier = run_folder.config(), ExactVerifier()
-    policy = load_policy(config.model, torch.device("cuda"), config.seed)
-    report = kill_after(killed_after) if killed_after is not None else lambda step, row: None
-    data = load_data(config, verifier)  # type: ignore[arg-type]
-    made = Trainer(config, run_folder, policy, data, verifier, StopRequest(), report)  # type: ignore[arg-type]
-    if killed_after is not None:
-        with pytest.raises(Killed):
-            made.run()
-    else:
-        made.run()
-    del made, policy
-    torch.cuda.empty_cache()
-    with (run_folder.path / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_a_run_is_resumed(folder: Path, tmp_path: Path) -> None:
-    """The resumed run starts a new engine and hands it the restored adapter: its drift stays in
-    bounds. Sampling on a GPU does not repeat to the bit: the runs agree in what they train on."""
-    words = ("he", "llo", "hello", "a", "b")
-    problems = [" ".join(three) for three in itertools.product(words, repeat=3)][:32]
-    lines = [json.dumps({"problem": problem, "answer": "1"}) + "\n" for problem in problems]
-    (tmp_path / "data.jsonl").write_text("".join(lines), encoding="utf-8")
-    config = config_for(folder, data__train=str(tmp_path / "data.jsonl"))
-    straight = trained(RunFolder.create(tmp_path / "straight", config))
-    pieces = RunFolder.create(tmp_path / "pieces", config)
-    trained(pieces, killed_after=2)
-    resumed = trained(pieces)
-    assert [row["step"] for row in resumed] == [row["step"] for row in straight] == list("1234")
-    for row in straight + resumed:
-        assert float(row["logprob_drift"]) < MEAN_BOUND
-        assert float(row["peak_gb"]) > 0
-    for rows in (straight, resumed):
-        assert len({row["adapter"] for row in rows}) == 4
-    questions = [
-        [line.split(",")[:2] for line in (run / "groups.csv").read_text("utf-8").splitlines()]
-        for run in (next((tmp_path / "straight").iterdir()), pieces.path)
-    ]
-    assert questions[0] == questions[1]
