@@ -211,7 +211,11 @@ def within_24_gb(name: str, work: Path, tiny: bool) -> dict[str, Any]:
     command = [sys.executable, "-m", "lens_ref.train", "--config", RECIPES_24_GB[name]]
     command += ["--model", str(folder.resolve()), "--data", str(data), "--steps", "3"]
     command += ["--out", str(work), "--name", f"run-{name}-{int(time.time())}", "--debug", "--set"]
-    command += ["prompt.template={problem}", "prompt.system=", "rollout.stop_tokens=[<eos>]"]
+    command += [
+        'prompt.template="{problem}"',
+        'prompt.system=""',
+        "rollout.stop_tokens=[<eos>]",
+    ]
     command += ["rollout.max_drift=10", "rollout.questions=3", "loss.updates_per_rollout=3"]
     command += ["checkpoint.every=0"]
     with Peak() as peak:

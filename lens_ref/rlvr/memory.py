@@ -237,8 +237,8 @@ def computes_fused(config: Config, device: torch.device) -> bool:
 def cheapest_plan(
     config: Config, shape: Shape, device: torch.device, free: int, sampler: int | None
 ) -> Plan:
-    """The plan that computes the least again among those that fit `free` bytes: nothing, one product
-    a layer, then whole layers; the leanest where none fits."""
+    """The plan that computes the least again among those that fit `free` bytes: nothing, then one
+    product a layer, then whole layers; the leanest where none fits."""
     choices = [(0, False), *((n, True) for n in range(shape.layers + 1))]
     if not computes_fused(config, device):
         choices = [(n, False) for n in range(shape.layers + 1)]
