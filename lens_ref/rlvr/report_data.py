@@ -29,7 +29,7 @@ PASS_COLUMNS = tuple(f"pass@{k}" for k in evaluation.KS)
 CURVE_COLUMNS = ("method", "seed", "step", "level", *PASS_COLUMNS)
 UPDATE_METRICS = ("reward", "negative_share", "neg_to_mixed_rms", "entropy", "mean_length")
 UPDATE_COLUMNS = ("method", "seed", "step", *UPDATE_METRICS)
-TEXT = ("question", "level", "kind", "method")
+TEXT = ("question", "level", "kind", "method", "adapter")
 INCIDENTAL = ("methods", "seed", "steps", "device", "checkpoint", "verifier")
 """Settings in which runs may differ and still be compared update by update."""
 

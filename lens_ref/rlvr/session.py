@@ -221,6 +221,11 @@ def train_all(runs: list[RunFolder]) -> int:
         with stop, Inputs() as inputs:
             for folder in runs:
                 train_one(folder, inputs, stop)
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"out of GPU memory ({str(error).splitlines()[0]}); set rollout.batch_rows, "
+            "rollout.max_new_tokens or loss.micro_batch_tokens lower, or see --dry-run"
+        ) from error
     except Interrupted:
         command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}"
         console.print(f"stopped and saved; go on with: {command}")

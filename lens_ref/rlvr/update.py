@@ -153,8 +153,9 @@ class Updater:
         count = 0
 
         def accumulate(rows: list[int], scores: Scores) -> Tensor:
-            """Add the gradient of these rows; returns their share of `sums`. The gradient is added
-            in one go at the end, so that a micro-batch that fails can be done again."""
+            """Add the gradient of these rows; returns their share of `sums`. What can run out of
+            memory comes first: the gradient is added at the very end, in place, so that a
+            micro-batch that fails has left nothing and can be done again."""
             logprobs, entropies = scores
             width = max(map(len, logprobs))
             mask = mask_rows[rows, :width].to(device)
@@ -177,6 +178,11 @@ class Updater:
                     f"update {update + 1}: {error}; the weights are unchanged "
                     "(is optimizer.lr too high?)"
                 ) from error
+            n = mask.sum()
+            drift = (new.detach() - old).abs()[mask].sum()
+            entropy = torch.cat(entropies).sum()
+            means = (out.clip_fraction * n, out.mean_ratio * n, out.approx_kl * n)
+            share = torch.stack([out.loss.detach(), *means, entropy, drift]).double()
             gradients = torch.autograd.grad(out.loss, parameters, allow_unused=True)
             more: list[tuple[Tensor, Tensor]] = []
             for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -186,11 +192,7 @@ class Updater:
                     parameter.grad = gradient
             if more:  # a few kernels for hundreds of small matrices
                 torch._foreach_add_(*map(list, zip(*more, strict=True)))
-            n = mask.sum()
-            drift = (new.detach() - old).abs()[mask].sum()
-            entropy = torch.cat(entropies).sum()
-            means = (out.clip_fraction * n, out.mean_ratio * n, out.approx_kl * n)
-            return torch.stack([out.loss.detach(), *means, entropy, drift]).double()
+            return share
 
         for _, share in self._passes(batch, questions, keep, accumulate):
             sums += share

@@ -349,3 +349,24 @@ def test_the_correction_by_hand() -> None:
     assert torch.equal(
         tiny_updater(policy)._advantages(replace(batch, signal=signal)), signal.advantages
     )
+
+
+def test_a_failure_after_the_gradient_would_count_twice_so_nothing_follows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Memory that runs out while the statistics are made: the rows are done again, and once."""
+    plain, short = load_tiny(), load_tiny()
+    batch = signed(sampled_batch(plain))
+    expected = tiny_updater(plain).step(batch, slice(None), 0)
+    real, calls = torch.stack, []
+
+    def stack(*arguments: Any, **options: Any) -> Tensor:
+        calls.append(1)
+        if len(calls) == 2:
+            raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return real(*arguments, **options)
+
+    updater = tiny_updater(short, micro_batch_tokens=500)
+    monkeypatch.setattr(torch, "stack", stack)
+    found = updater.step(batch, slice(None), 0)
+    assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
