@@ -22,6 +22,7 @@ PARTS = (
     "growth",
     "advantages",
     "rollouts",
+    "step",
     "memory-qwen2.5-3b",
     "memory-llama-3.1-8b",
 )
@@ -40,6 +41,8 @@ def run_part(part: str, tiny: bool, work: Path) -> dict[str, Any]:
         return gpu_updates.advantages_seconds()
     if part == "rollouts":
         return gpu_rollouts.rollouts(work, tiny)
+    if part == "step":
+        return gpu_rollouts.step(work, tiny)
     return gpu_rollouts.within_24_gb(part.removeprefix("memory-"), work, tiny)
 
 

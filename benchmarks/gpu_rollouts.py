@@ -20,7 +20,7 @@ from lens_ref.core import Signal
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.policy import checkpoint_layers, layers_of, load_policy
+from lens_ref.rlvr.policy import checkpoint_layers, keep_less, load_policy
 from lens_ref.rlvr.sampler import Sampler, make_sampler
 from lens_ref.rlvr.tasks import Question
 from lens_ref.rlvr.update import Updater
@@ -63,14 +63,7 @@ def rollouts(work: Path, tiny: bool) -> dict[str, Any]:
         return {"skipped": "needs vLLM and a GPU"}
     from vllm import SamplingParams, TokensPrompt
 
-    config = settings(weights("qwen2.5-3b", work))
-    device = torch.device("cuda")
-    policy = load_policy(config.model, device, 0)
-    checkpoint_layers(policy.model, 2 * len(layers_of(policy.model)) // 3)
-    policy.model.train()
-    began = time.perf_counter()
-    sampler: Any = make_sampler(policy, config, PROMPT, lambda: None)
-    found: dict[str, Any] = {"engine_start_seconds": time.perf_counter() - began}
+    _, policy, sampler, found = engine(work)
     rows = random_rows(PROMPT, [1] * QUESTIONS, 1000)
     prompts = tuple(tuple(p.tolist()) for p in rows.prompts)
     perturb(policy, 0.01)
@@ -115,10 +108,33 @@ def rollouts(work: Path, tiny: bool) -> dict[str, Any]:
     found["tokens_per_second"] = middle
     found["share_of_vllm_alone"] = middle["lens_ref"] / middle["vllm_alone"]
     found["share_of_vllm_with_logprobs"] = middle["lens_ref"] / middle["vllm_alone_logprobs"]
+    sampler.close()
+    return found
+
+
+def engine(work: Path) -> tuple[Config, Any, Any, dict[str, Any]]:
+    """Settings, policy and vLLM sampler on random weights of Qwen2.5-3B, and the start-up time."""
+    config = settings(weights("qwen2.5-3b", work))
+    policy = load_policy(config.model, torch.device("cuda"), 0)
+    keep_less(False)
+    checkpoint_layers(policy.model, 0)
+    policy.model.train()
+    began = time.perf_counter()
+    sampler = make_sampler(policy, config, PROMPT, lambda: None)
+    return config, policy, sampler, {"engine_start_seconds": time.perf_counter() - began}
+
+
+def step(work: Path, tiny: bool) -> dict[str, Any]:
+    """A step of 512 × 512 tokens by phase, with either side's old log-probabilities."""
+    if tiny:
+        return {"skipped": "needs vLLM and a GPU"}
+    config, policy, sampler, found = engine(work)
+    rows = random_rows(PROMPT, [1] * QUESTIONS, 1000)
+    prompts = tuple(tuple(p.tolist()) for p in rows.prompts)
     for old in ("sampler", "trainer"):
         steps = [whole_step(sampler, policy, config, prompts, old) for _ in range(3)]
-        found[f"step_old_from_{old}"] = steps[1:]  # the first one compiles
-        print(old, steps[-1], flush=True)
+        found[f"old_from_{old}"] = steps[1:]  # the first one compiles
+        print(old, steps, flush=True)
     sampler.close()
     return found
 

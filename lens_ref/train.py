@@ -182,7 +182,8 @@ def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict
         if args.qlora:
             defaults += [("model", "quantization", "nf4"), ("rollout", "engine", "hf")]
         for section, field, value in defaults:  # what a file says stays
-            if (written.get(section) or {}).get(field) is None:
+            said = written.get(section)
+            if not isinstance(said, dict) or said.get(field) is None:
                 overrides.setdefault(f"{section}.{field}", value)
     for pair in args.set:
         key, equals, value = pair.partition("=")

@@ -196,6 +196,23 @@ def _on(device: torch.device, function: Any) -> Any:
     return _compiled[function]
 
 
+PROBE_TOKENS = 40
+"""Of a row that a model is tried with."""
+
+
+@torch.no_grad()
+def reads_like_the_model(model: Any) -> bool:
+    """Whether log-probabilities read here are those of the model's own logits: tried, not assumed.
+    Some architectures scale, cap or mix between their last states and their logits."""
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    ids = torch.randint(vocabulary, (PROBE_TOKENS,), generator=torch.Generator().manual_seed(0))
+    device = next(model.parameters()).device
+    logits = model(input_ids=ids.unsqueeze(0).to(device), use_cache=False).logits[0, :-1].float()
+    wanted = logits.log_softmax(-1).gather(-1, ids[1:].to(device).unsqueeze(-1)).squeeze(-1)
+    (found,), _ = token_logprobs(model, [(int(ids[0]),)], [ids[1:]], 1.0)
+    return bool((found - wanted).abs().mean() < 0.02 + 0.01 * wanted.std(correction=0))
+
+
 @torch.no_grad()
 def can_pack(model: Any) -> bool:
     """Whether rows laid end to end keep to themselves in this model: tried, not assumed. If they
@@ -208,11 +225,13 @@ def can_pack(model: Any) -> bool:
     device = next(model.parameters()).device
     vocabulary = model.get_input_embeddings().weight.shape[0]
     draw = torch.Generator().manual_seed(0)
-    first, other, second = (torch.randint(vocabulary, (5,), generator=draw) for _ in range(3))
+    first, other, second = (
+        torch.randint(vocabulary, (PROBE_TOKENS,), generator=draw) for _ in range(3)
+    )
 
     def states(*rows: Tensor) -> Tensor:
-        starts = [5 * i for i in range(len(rows) + 1)]
-        return _packed_states(base, list(rows), starts, device)[-5:].float()
+        starts = [PROBE_TOKENS * i for i in range(len(rows) + 1)]
+        return _packed_states(base, list(rows), starts, device)[-PROBE_TOKENS:].float()
 
     usual_attention = base.config._attn_implementation
     packs = False

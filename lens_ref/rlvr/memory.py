@@ -53,6 +53,15 @@ _KNOWN: dict[str, dict[str, Any]] = {
 }
 
 
+_SIZES = {
+    "num_attention_heads",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "vocab_size",
+}
+
+
 @dataclass(frozen=True)
 class Shape:
     """The sizes of a Llama-like transformer that decide its memory."""
@@ -63,12 +72,14 @@ class Shape:
     intermediate: int
     vocabulary: int
     tied: bool
+    query: int | None = None  # width of queries; None: that of the hidden states
 
     @property
     def linears(self) -> list[tuple[int, int]]:
         """(inputs, outputs) of the seven linear layers of a block."""
         h, kv, m = self.hidden, self.key_value, self.intermediate
-        return [(h, h), (h, kv), (h, kv), (h, h), (h, m), (h, m), (m, h)]
+        q = self.query or h
+        return [(h, q), (h, kv), (h, kv), (q, h), (h, m), (h, m), (m, h)]
 
     @property
     def parameters(self) -> int:
@@ -111,7 +122,10 @@ def read_shape(path: str) -> Shape | None:
         raw = _KNOWN[path]
     else:
         return None
-    if not {"num_attention_heads", "hidden_size", "intermediate_size"} <= raw.keys():
+    if not isinstance(raw, dict):
+        raise UserError(f"{folder / 'config.json'} must hold a JSON object")
+    experts = any(raw.get(name) for name in ("num_local_experts", "num_experts"))
+    if experts or not raw.keys() >= _SIZES:
         return None  # not Llama-like
     heads = raw["num_attention_heads"]
     head_width = raw.get("head_dim") or raw["hidden_size"] // heads
@@ -122,6 +136,7 @@ def read_shape(path: str) -> Shape | None:
         intermediate=raw["intermediate_size"],
         vocabulary=raw["vocab_size"],
         tied=bool(raw.get("tie_word_embeddings", False)),
+        query=heads * head_width,
     )
 
 
@@ -191,8 +206,10 @@ def make_plan(
     computed = 2 if device.type == "cuda" else size  # float32 weights compute in bfloat16 there
     adapter = shape.adapter(lora.r) if lora else 0
     trained = 4 * (adapter or shape.parameters)  # adapters, and all weights on a GPU, in float32
+    halves = 0
     if lora is None:
         trained = size * shape.parameters
+        halves = shape.parameters * computed if computed != size else 0  # what autocast computes in
     longest = PROMPT_TOKENS + config.rollout.max_new_tokens
     tokens = max(config.loss.micro_batch_tokens, longest)
     if recomputed is None:
@@ -206,9 +223,9 @@ def make_plan(
     return Plan(
         weights=int(shape.matrices * BYTES_IN_4_BITS + shape.embeddings * size)
         if config.model.quantization
-        else shape.parameters * size,
+        else shape.parameters * size + halves,
         adapter=adapter * 4,
-        gradients=trained,
+        gradients=2 * trained,  # the sum, and a micro-batch's own
         optimizer=2 * trained,
         activations=tokens * kept * computed + logits_bytes(device),
         cache=rows * longest * shape.layers * 2 * shape.key_value * computed

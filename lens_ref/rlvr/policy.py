@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 import torch._functorch.config as functorch_config
+from jinja2 import TemplateError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
@@ -24,7 +26,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from lens_ref.rlvr.config import ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.logprobs import can_pack, token_logprobs
+from lens_ref.rlvr.logprobs import can_pack, reads_like_the_model, token_logprobs
 
 
 @dataclass
@@ -76,6 +78,15 @@ class Policy:
             return token_logprobs(self.model, prompts, responses, temperature, self.packed)
 
 
+_UNLOADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RuntimeError,  # weights of other shapes than the config's
+    SafetensorError,
+)
 _GATED = "gated weights: accept the licence on the hub, then `hf auth login`; or "
 
 
@@ -146,17 +157,20 @@ def load_policy(
     source = model_folder(config.path)
     dtype = resolve_dtype(config, device)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model, loading = AutoModelForCausalLM.from_pretrained(
             source,
             dtype=dtype,
             use_safetensors=True,
+            trust_remote_code=False,
             attn_implementation="sdpa",
             output_loading_info=True,
             **_placement(config, device),
         )
-    except (OSError, ValueError, SafetensorError) as error:
-        first_line = str(error).strip().splitlines()[0]
+    except torch.OutOfMemoryError:
+        raise
+    except _UNLOADABLE as error:
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
             f"cannot load the model {config.path!r}: {first_line} "
             f"({_GATED if 'llama' in source.lower() and '/' in source else ''}"
@@ -208,6 +222,11 @@ def make_policy(
     everywhere = config.gradient_checkpointing == "auto" and device.type == "cuda"
     if everywhere or config.gradient_checkpointing is True:
         checkpoint_layers(model, len(layers))
+    if not reads_like_the_model(model):
+        raise UserError(
+            "this architecture is not supported: its logits are not its output layer applied to "
+            "its last hidden states, as they are read here"
+        )
     packed = can_pack(model)
     if config.compile is True or (
         config.compile == "auto" and device.type == "cuda" and config.quantization is None
@@ -295,13 +314,15 @@ def _stop_ids(model: Any, tokenizer: Any, stop_tokens: tuple[str, ...]) -> tuple
     """The tokenizer's, the generation config's (often several) and the user's."""
     found: list[int] = []
     shipped = getattr(model.generation_config, "eos_token_id", None)
-    shipped = shipped if isinstance(shipped, list) else [shipped]
-    for token_id in [tokenizer.eos_token_id, *shipped, model.config.eos_token_id]:
-        found += [token_id] if isinstance(token_id, int) else []
+    for ids in (tokenizer.eos_token_id, shipped, model.config.eos_token_id):  # each one, or a list
+        found += [i for i in (ids if isinstance(ids, list) else [ids]) if isinstance(i, int)]
     for token in stop_tokens:
         token_id = tokenizer.convert_tokens_to_ids(token)
         if token_id is None or token_id == tokenizer.unk_token_id:
-            raise UserError(f"rollout.stop_tokens: {token!r} is not a token of this model")
+            raise UserError(
+                f"rollout.stop_tokens: {token!r} is not a token of this model; name its own, or "
+                "none beside those that it ships with: --set rollout.stop_tokens=[]"
+            )
         found.append(token_id)
     if not found:
         raise UserError("the model names no end-of-sequence token; set rollout.stop_tokens")
@@ -323,8 +344,18 @@ def _attach_lora(model: Any, config: ModelConfig, seed: int) -> Any:
         bias="none",
         task_type="CAUSAL_LM",
     )
-    attached = get_peft_model(model, adapter)
+    targets = config.lora.target_modules
+    try:
+        attached = get_peft_model(model, adapter)
+    except (ValueError, re.error) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"model.lora.target_modules = {targets!r}: {reason}") from error
     fuse(attached)
+    if hasattr(attached.get_base_model().get_output_embeddings(), "lora_A"):
+        raise UserError(
+            f"model.lora.target_modules = {targets!r} names the output head, which is read without "
+            'its adapter here; "all-linear" leaves it out'
+        )
     return attached
 
 
@@ -352,7 +383,15 @@ def encode_prompt(tokenizer: Any, prompt: PromptConfig, problem: str) -> tuple[i
             )
         messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
         messages.append({"role": "user", "content": problem})
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        try:
+            text = tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False
+            )
+        except TemplateError as error:
+            raise UserError(
+                f"the model's chat template refuses the messages: {error} (one without system "
+                'messages needs prompt.system="")'
+            ) from error
         # the template writes its own special tokens
         ids = tokenizer(text, add_special_tokens=False).input_ids
     else:

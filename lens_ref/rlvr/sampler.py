@@ -4,6 +4,7 @@ that one and vLLM."""
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from importlib.util import find_spec
@@ -20,6 +21,8 @@ from lens_ref.rlvr.batch import Samples
 from lens_ref.rlvr.config import Config, RolloutConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.policy import Policy
+
+log = logging.getLogger("lens_ref")
 
 Prompts = Sequence[tuple[int, ...]]
 
@@ -142,6 +145,7 @@ class HFSampler:
         self, policy: Policy, config: RolloutConfig, check_stop: Callable[[], None]
     ) -> None:
         self.policy, self.config, self.check_stop = policy, config, check_stop
+        self.rows = config.batch_rows  # at once; halved where the GPU's memory does not suffice
 
     def sync(self) -> None:
         """It samples from the model that is trained."""
@@ -179,11 +183,18 @@ class HFSampler:
             torch.random.fork_rng(devices=cuda_devices(self.policy.device)),
         ):
             torch.manual_seed(seed)
-            for start in range(0, len(rows), self.config.batch_rows):
-                chunk = order[start : start + self.config.batch_rows]
-                new_ids, new_logprobs = self._generate([rows[i] for i in chunk])
-                for i, one, its in zip(chunk, new_ids, new_logprobs, strict=True):
-                    ids[i], logprobs[i] = one, its
+            while order:
+                chunk = order[: self.rows]
+                try:
+                    new_ids, new_logprobs = self._generate([rows[i] for i in chunk])
+                except torch.OutOfMemoryError as error:
+                    shortage = str(error).splitlines()[0]
+                else:
+                    for i, one, its in zip(chunk, new_ids, new_logprobs, strict=True):
+                        ids[i], logprobs[i] = one, its
+                    order = order[len(chunk) :]
+                    continue
+                self._make_do(len(chunk), shortage)
         pad = torch.nn.utils.rnn.pad_sequence
         all_ids = pad(ids, batch_first=True, padding_value=self.policy.pad_id)
         lengths, truncated = response_lengths(all_ids, torch.tensor(self.policy.stop_ids))
@@ -195,6 +206,18 @@ class HFSampler:
             logprobs=pad(logprobs, batch_first=True)[:, :width].reshape(*shape, width),
             truncated=truncated.reshape(shape),
         )
+
+    def _make_do(self, rows: int, shortage: str) -> None:
+        """After a shortage of memory: fewer rows at once, for good."""
+        if rows == 1:
+            raise UserError(
+                "out of GPU memory sampling a single answer: set rollout.max_new_tokens lower "
+                f"({shortage})"
+            )
+        if self.policy.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.rows = rows // 2
+        log.warning("out of GPU memory: %d answers are sampled at once now", self.rows)
 
     def _generate(self, rows: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
         width = max(map(len, rows))

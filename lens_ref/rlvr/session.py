@@ -3,6 +3,7 @@ and write the report."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import resource
 import shlex
@@ -124,7 +125,7 @@ def check_fits(config: Config) -> None:
     shape = memory.read_shape(config.model.path)
     if shape is None or config.model.path == "tiny":
         return
-    plan = memory.make_plan(config, shape, device)
+    plan = memory.make_plan(config, shape, device, sampler=planned_sampler(config, device))
     free = memory.available(config, device)
     where = "GPU memory" if device.type == "cuda" else "memory, and no GPU is used"
     console.print(f"[bold]{config.model.path}[/bold]: memory plan\n{plan}", highlight=False)
@@ -142,6 +143,18 @@ def check_fits(config: Config) -> None:
             f"on this CPU an update takes up to about {_duration(seconds)} "
             f"({config.steps} updates: {_duration(seconds * config.steps)})"
         )
+
+
+def planned_sampler(config: Config, device: torch.device) -> int | None:
+    """Bytes that vLLM will hold during updates, where it will sample; before anything is loaded."""
+    may = device.type == "cuda" and config.model.lora is not None and find_spec("vllm") is not None
+    if not may or config.rollout.engine == "hf":
+        return None
+    if config.rollout.engine == "auto" and config.model.quantization is not None:
+        return None
+    from lens_ref.rlvr.vllm_engine import held_during_updates
+
+    return held_during_updates(device, config, memory.PROMPT_TOKENS)
 
 
 def _duration(seconds: float) -> str:
@@ -167,7 +180,7 @@ def load_data(config: Config, verifier: Verifier) -> Data:
         test=test,
     )
     for note in train.notes:
-        console.print(note, highlight=False)
+        console.print(note, highlight=False, markup=False)
     if test is not None and data.overlap == "refuse":
         check_disjoint(train, test)
     elif test is not None and (common := common_ids(train, test)):
@@ -178,7 +191,8 @@ def load_data(config: Config, verifier: Verifier) -> Data:
             console.print(
                 f"{questions.source}: dropped {len(questions.unparsable)} of "
                 f"{len(questions.unparsable) + len(questions)} questions whose answer "
-                f"can't be parsed ({shown} …)"
+                f"can't be parsed ({shown} …)",
+                markup=False,
             )
     return Data(train, test)
 
@@ -261,6 +275,7 @@ def train_one(folder: RunFolder, inputs: Inputs, stop: StopRequest) -> None:
             console.print(f"{folder.path.name}  update {step}/{config.steps}  {info}")
 
     # The bar begins when nothing can be wrong with the input any more: an error stands alone.
+    free_memory()  # of a run before this one
     with console.status(f"{folder.path.name}: loading"):
         data, verifier = inputs.of(config)
         policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
@@ -269,6 +284,13 @@ def train_one(folder: RunFolder, inputs: Inputs, stop: StopRequest) -> None:
     progress.update(bar, info="evaluating" if data.test and config.eval.every else "sampling")
     with progress:
         trainer.run()
+
+
+def free_memory() -> None:
+    """Let go of models that nobody uses, now: adapters and their layers refer to each other."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def keep_activations(config: Config, policy: Policy) -> None:
@@ -282,7 +304,7 @@ def keep_activations(config: Config, policy: Policy) -> None:
     if choose_engine(policy, config) == "vllm":
         from lens_ref.rlvr.vllm_engine import held_during_updates
 
-        sampler = held_during_updates(policy, config, memory.PROMPT_TOKENS)
+        sampler = held_during_updates(policy.device, config, memory.PROMPT_TOKENS)
     free = memory.available(config, policy.device) + taken  # the weights are loaded already
     plan = memory.cheapest_plan(config, shape, policy.device, free, sampler)
     keep_less(plan.less)

@@ -129,6 +129,10 @@ def _question(row: dict[str, Any], where: str, prefix: str) -> Question:
             raise UserError(f"{where}: a row needs a non-empty {key!r}")
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{where}: {key!r} must be text or a finite number, not {value}")
+    try:
+        f"{row.get('id')}{row['problem']}{row['answer']}".encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: text that is not valid Unicode: {error.reason}") from None
     identity = " ".join(str(row["id"]).split())  # one line in every log
     return Question(prefix + identity, str(row["problem"]), str(row["answer"]), _level(row, where))
 

@@ -376,6 +376,13 @@ def encode_prompts(
                 f"question {question.id!r}: its prompt has no tokens; the tokenizer knows no part "
                 "of it"
             )
+    rows = policy.model.get_input_embeddings().weight.shape[0]
+    for question, prompt in zip(items, prompts, strict=True):
+        if max(prompt) >= rows:
+            raise UserError(
+                f"question {question.id!r}: its token {max(prompt)} is beyond the model's {rows} "
+                "embeddings: tokenizer and model do not belong together"
+            )
     positions = getattr(policy.model.config, "max_position_embeddings", None)
     longest, answer = max(map(len, prompts), default=0), config.rollout.max_new_tokens
     if positions is not None and longest + answer > positions:

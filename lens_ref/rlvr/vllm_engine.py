@@ -49,13 +49,13 @@ def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, boo
     ranks = [rank for rank in LORA_RANKS if rank >= config.model.lora.r]
     if not ranks:
         raise UserError(f"vLLM serves adapters of rank {LORA_RANKS[-1]} at most; set model.lora.r")
-    total = card_bytes(policy)
+    total = card_bytes(policy.device)
     share = settings.memory_share
     if share == "auto":
         shape = memory.read_shape(config.model.path)
         share = memory_share(shape, config, longest_prompt, total)
     length = longest_prompt + config.rollout.max_new_tokens + 1  # verifying adds a token
-    sleeps = may_sleep(policy, config, share * total)
+    sleeps = may_sleep(policy.device, config, share * total)
     positions = getattr(policy.model.config, "max_position_embeddings", None)
     try:
         with torch.random.fork_rng(devices=cuda_devices(policy.device)):  # it seeds this process
@@ -87,9 +87,9 @@ def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, boo
     return llm, sleeps
 
 
-def card_bytes(policy: Policy) -> int:
-    """Memory of the policy's GPU."""
-    return int(torch.cuda.get_device_properties(policy.device).total_memory)
+def card_bytes(device: torch.device) -> int:
+    """Memory of the GPU."""
+    return int(torch.cuda.get_device_properties(device).total_memory)
 
 
 def memory_share(shape: Shape | None, config: Config, longest_prompt: int, card: int) -> float:
@@ -124,7 +124,7 @@ def memory_share(shape: Shape | None, config: Config, longest_prompt: int, card:
     return min(weights + keys_and_values + logits + WORKSPACE, largest) / card
 
 
-def may_sleep(policy: Policy, config: Config, taken: float) -> bool:
+def may_sleep(device: torch.device, config: Config, taken: float) -> bool:
     """Whether vLLM hands its memory back during updates: as configured, or where sampler and
     trainer together need more than there is.
 
@@ -138,16 +138,17 @@ def may_sleep(policy: Policy, config: Config, taken: float) -> bool:
     shape = memory.read_shape(config.model.path)
     if shape is None:
         return False
-    return taken + memory.make_plan(config, shape, policy.device).total > card_bytes(policy)
+    plan = memory.make_plan(config, shape, device, sampler=0)
+    return taken + plan.total > memory.USABLE * card_bytes(device)
 
 
-def held_during_updates(policy: Policy, config: Config, longest_prompt: int) -> int:
+def held_during_updates(device: torch.device, config: Config, longest_prompt: int) -> int:
     """Bytes that the engine keeps while the policy is updated: 0 where it sleeps."""
-    card = card_bytes(policy)
+    card = card_bytes(device)
     share = config.rollout.vllm.memory_share
     if share == "auto":
         share = memory_share(memory.read_shape(config.model.path), config, longest_prompt, card)
-    return 0 if may_sleep(policy, config, share * card) else int(share * card)
+    return 0 if may_sleep(device, config, share * card) else int(share * card)
 
 
 def clean_up() -> None:

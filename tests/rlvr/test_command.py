@@ -401,7 +401,7 @@ def test_a_plan_by_hand(tmp_path: Path) -> None:
     plan = memory.make_plan(config, shape, torch.device("cpu"))
     assert plan.weights == 4 * shape.parameters
     assert plan.optimizer == 2 * plan.weights
-    assert plan.gradients == plan.weights
+    assert plan.gradients == 2 * plan.weights  # the sum, and those of one micro-batch
     assert plan.cache == 64 * (512 + 12) * 2 * 2 * 8 * 4
     lora = small_config(model__path=str(tmp_path), model__lora={"r": 4})
     assert memory.make_plan(lora, shape, torch.device("cpu")).optimizer == 8 * shape.adapter(4)

@@ -500,14 +500,14 @@ def test_when_it_must_sleep(folders: dict[str, Path], monkeypatch: pytest.Monkey
     policy = policy_for(config)
     shape = memory.read_shape(str(folders["llama"]))
     assert shape is not None
-    needed = memory.make_plan(config, shape, CPU).total
-    monkeypatch.setattr(vllm_engine, "card_bytes", lambda policy: needed + 100)
-    assert not vllm_engine.may_sleep(policy, config, 100)
-    assert vllm_engine.may_sleep(policy, config, 101)
+    needed = memory.make_plan(config, shape, CPU, sampler=0).total
+    monkeypatch.setattr(vllm_engine, "card_bytes", lambda device: (needed + 100) / memory.USABLE)
+    assert not vllm_engine.may_sleep(policy.device, config, 100)
+    assert vllm_engine.may_sleep(policy.device, config, 101)
     with_limit = config_for(folders["llama"], model__memory_gb=24)
-    assert vllm_engine.may_sleep(policy, with_limit, 100)
+    assert vllm_engine.may_sleep(policy.device, with_limit, 100)
     never = config_for(folders["llama"], model__memory_gb=24, rollout__vllm={"sleep": False})
-    assert not vllm_engine.may_sleep(policy, never, 1e12)
+    assert not vllm_engine.may_sleep(policy.device, never, 1e12)
 
 
 # --- which engine ---------------------------------------------------------------------------------

@@ -1,0 +1,133 @@
+"""Models that can't be trained here, or only seem so: each refused in one line when it is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lens_ref.rlvr import memory
+from lens_ref.rlvr.config import LoraConfig, ModelConfig, PromptConfig
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.logprobs import reads_like_the_model
+from lens_ref.rlvr.policy import Policy, encode_prompt, load_policy
+from lens_ref.rlvr.sampler import HFSampler
+from tests.rlvr.helpers import BOS, CPU, EOS, HE, LLO, load_tiny, save_model, tiny_sampler
+
+
+def edit_config(folder: Path, **entries: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **entries}), "utf-8")
+
+
+def load(folder: Path, **model: Any) -> Policy:
+    return load_policy(ModelConfig(path=str(folder), **model), CPU, 0)
+
+
+def test_logits_that_are_not_the_head_of_the_states(tmp_path: Path) -> None:
+    """A model that doubles its logits on the way out is not what is read from its states."""
+    policy = load(save_model(tmp_path, "llama", initializer_range=1.0))
+    assert reads_like_the_model(policy.model)
+    real = policy.model.forward
+
+    def doubled(**inputs: Any) -> Any:
+        output = real(**inputs)
+        output.logits = 2 * output.logits
+        return output
+
+    policy.model.forward = doubled
+    assert not reads_like_the_model(policy.model)
+
+
+def test_weights_of_another_shape(tmp_path: Path) -> None:
+    edit_config(save_model(tmp_path, "llama"), intermediate_size=64)
+    with pytest.raises(UserError, match="cannot load the model"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "1"])
+def test_a_config_that_is_no_object(text: str, tmp_path: Path) -> None:
+    (save_model(tmp_path, "llama") / "config.json").write_text(text, "utf-8")
+    with pytest.raises(UserError, match="cannot load the model"):
+        load(tmp_path)
+    with pytest.raises(UserError, match="must hold a JSON object"):
+        memory.read_shape(str(tmp_path))
+
+
+def test_code_from_the_model_folder_is_not_run(tmp_path: Path) -> None:
+    """`auto_map` names a module beside the weights; it must be neither run nor asked about."""
+    edit_config(
+        save_model(tmp_path, "llama"),
+        model_type="elsewhere",
+        auto_map={"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
+    )
+    (tmp_path / "evil.py").write_text("raise SystemExit('was run')", "utf-8")
+    with pytest.raises(UserError, match="cannot load the model"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [("nothing_of_this_name", "target_modules"), ("([", "target_modules"), ("lm_head", "head")],
+)
+def test_targets_of_the_adapter(targets: str, message: str, llama: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        load(llama, lora=LoraConfig(r=2, target_modules=targets))
+
+
+def test_several_end_tokens_in_the_config(tmp_path: Path) -> None:
+    """Instruct models ship a list; once in config.json alone, it must not be lost."""
+    edit_config(save_model(tmp_path, "llama"), eos_token_id=[EOS, LLO])
+    (tmp_path / "generation_config.json").unlink()
+    assert load(tmp_path).stop_ids == (EOS, LLO)
+
+
+def test_a_chat_template_that_knows_no_system_message(llama: Path) -> None:
+    policy = load(llama)
+    policy.tokenizer.chat_template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}he"
+    )
+    with pytest.raises(UserError, match="no system.*prompt.system"):
+        encode_prompt(policy.tokenizer, PromptConfig("chat", "be brief"), "he")
+    assert encode_prompt(policy.tokenizer, PromptConfig("chat"), "he") == (HE,)
+
+
+def test_shapes_that_are_not_llamas_have_no_plan(tmp_path: Path) -> None:
+    """Experts multiply the MLP; a width of heads of its own changes the attention."""
+    save_model(tmp_path, "llama")
+    plain = memory.read_shape(str(tmp_path))
+    assert plain is not None
+    edit_config(tmp_path, head_dim=16)
+    wide = memory.read_shape(str(tmp_path))
+    assert wide is not None
+    # two layers; two heads and one key-value head, each wider by 8
+    assert wide.parameters - plain.parameters == 2 * (16 * 16 + 2 * 16 * 8 + 16 * 16)
+    edit_config(tmp_path, num_local_experts=8)
+    assert memory.read_shape(str(tmp_path)) is None
+
+
+def test_sampling_survives_a_shortage_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight rows do not fit, four do: every answer is drawn, and four at once from then on."""
+    sampler = tiny_sampler(load_tiny(), batch_rows=8)
+    real, tried = HFSampler._generate, []
+
+    def generate(self: HFSampler, rows: Any) -> Any:
+        tried.append(len(rows))
+        if len(rows) > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return real(self, rows)
+
+    monkeypatch.setattr(HFSampler, "_generate", generate)
+    prompts = [(BOS, 5), (BOS, 6), (BOS, 7)]
+    samples = sampler.sample(prompts, 4, seed=1)
+    assert samples.lengths.shape == (3, 4)
+    assert tried == [8, 4, 4, 4]
+    assert sampler.rows == 4
+    monkeypatch.setattr(
+        HFSampler, "_generate", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("full"))
+    )
+    with pytest.raises(UserError, match="single answer"):
+        sampler.sample(prompts, 4, seed=1)
