@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +29,29 @@ PARTS = (
 )
 
 
-def run_part(part: str, tiny: bool, work: Path) -> dict[str, Any]:
-    """The figures of a part; GPU libraries are imported here, in its own process."""
+def run_part(part: str, tiny: bool, work: Path, save: Callable[[dict[str, Any]], None]) -> None:
+    """Measure a part; GPU libraries are imported here, in its own process.
+
+    Args:
+        save: is handed the figures so far, again and again: what a time limit cuts is not lost.
+    """
     from benchmarks import gpu_rollouts, gpu_updates
 
     if part.startswith("update-"):
         name = part.removeprefix("update-")
-        return gpu_updates.compare(name, 20.0 if "3b" in name else 28.0, tiny)
-    if part == "growth":
-        return gpu_updates.growth("qwen2.5-3b", tiny)
-    if part == "advantages":
-        return gpu_updates.advantages_seconds()
-    if part == "rollouts":
-        return gpu_rollouts.rollouts(work, tiny)
-    if part == "step":
-        return gpu_rollouts.step(work, tiny)
-    return gpu_rollouts.within_24_gb(part.removeprefix("memory-"), work, tiny)
+        gpu_updates.compare(name, 20.0 if "3b" in name else 28.0, tiny, save)
+    elif part == "growth":
+        gpu_updates.growth("qwen2.5-3b", tiny, save)
+    elif part == "advantages":
+        save(gpu_updates.advantages_seconds())
+    elif tiny:
+        save({"skipped": "needs vLLM and a GPU"})
+    elif part == "rollouts":
+        gpu_rollouts.rollouts(work, save)
+    elif part == "step":
+        gpu_rollouts.step(work, save)
+    else:
+        save(gpu_rollouts.within_24_gb(part.removeprefix("memory-"), work))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,12 +77,20 @@ def main(arguments: list[str] | None = None) -> int:
     from lens_ref.rlvr.run_folder import environment
 
     began = time.monotonic()
-    result = run_part(args.part, args.tiny, args.work)
     about = environment()
     about["command"] = f"python -m benchmarks.gpu --only {args.part}"
-    result = {"part": args.part, **about, "wall_seconds": time.monotonic() - began, **result}
     path = args.out / f"{args.part}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+    def save(figures: dict[str, Any], finished: bool = False) -> None:
+        nonlocal last
+        last = figures
+        state = {"finished": finished, "wall_seconds": time.monotonic() - began}
+        text = json.dumps({"part": args.part, **about, **state, **figures}, indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+
+    last: dict[str, Any] = {}
+    run_part(args.part, args.tiny, args.work, save)
+    save(last, finished=True)
     print(f"{args.part}: {path}")
     return 0
 

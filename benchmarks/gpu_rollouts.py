@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from lens_ref.rlvr.sampler import Sampler, make_sampler
 from lens_ref.rlvr.tasks import Question
 from lens_ref.rlvr.update import Updater
 
+Save = Callable[[dict[str, Any]], None]
 QUESTIONS, RESPONSES, PROMPT, LENGTH = 32, 16, 128, 512
 
 
@@ -57,10 +59,8 @@ def settings(folder: Path, **more: Any) -> Config:
     )
 
 
-def rollouts(work: Path, tiny: bool) -> dict[str, Any]:
+def rollouts(work: Path, save: Save) -> None:
     """vLLM alone and through this project, the sync, the probe, and a step of 512 × 512 tokens."""
-    if tiny:
-        return {"skipped": "needs vLLM and a GPU"}
     from vllm import SamplingParams, TokensPrompt
 
     _, policy, sampler, found = engine(work)
@@ -100,6 +100,7 @@ def rollouts(work: Path, tiny: bool) -> dict[str, Any]:
         runs["vllm_alone_logprobs"].append(alone(0))
         runs["lens_ref"].append(ours(i))
         print({k: v[-1]["tokens_per_second"] for k, v in runs.items()}, flush=True)
+        save(found | {"rollouts": runs})
     found["rollouts"] = runs
     middle = {
         label: statistics.median(run["tokens_per_second"] for run in of)
@@ -108,8 +109,8 @@ def rollouts(work: Path, tiny: bool) -> dict[str, Any]:
     found["tokens_per_second"] = middle
     found["share_of_vllm_alone"] = middle["lens_ref"] / middle["vllm_alone"]
     found["share_of_vllm_with_logprobs"] = middle["lens_ref"] / middle["vllm_alone_logprobs"]
+    save(found)
     sampler.close()
-    return found
 
 
 def engine(work: Path) -> tuple[Config, Any, Any, dict[str, Any]]:
@@ -124,10 +125,8 @@ def engine(work: Path) -> tuple[Config, Any, Any, dict[str, Any]]:
     return config, policy, sampler, {"engine_start_seconds": time.perf_counter() - began}
 
 
-def step(work: Path, tiny: bool) -> dict[str, Any]:
+def step(work: Path, save: Save) -> None:
     """A step of 512 × 512 tokens by phase, with either side's old log-probabilities."""
-    if tiny:
-        return {"skipped": "needs vLLM and a GPU"}
     config, policy, sampler, found = engine(work)
     rows = random_rows(PROMPT, [1] * QUESTIONS, 1000)
     prompts = tuple(tuple(p.tolist()) for p in rows.prompts)
@@ -135,8 +134,8 @@ def step(work: Path, tiny: bool) -> dict[str, Any]:
         steps = [whole_step(sampler, policy, config, prompts, old) for _ in range(3)]
         found[f"old_from_{old}"] = steps[1:]  # the first one compiles
         print(old, steps, flush=True)
+        save(found)
     sampler.close()
-    return found
 
 
 def whole_step(
@@ -216,10 +215,8 @@ class Peak:
 RECIPES_24_GB = {"qwen2.5-3b": "qwen2.5-3b-24gb", "llama-3.1-8b": "llama3.1-8b-qlora-24gb"}
 
 
-def within_24_gb(name: str, work: Path, tiny: bool) -> dict[str, Any]:
+def within_24_gb(name: str, work: Path) -> dict[str, Any]:
     """One rollout batch and its updates by the train command itself, 1,024-token responses."""
-    if tiny:
-        return {"skipped": "needs a GPU"}
     folder = weights(name, work)
     data = work / "sums.jsonl"
     lines = [json.dumps({"problem": f"What is {i} + {i}?", "answer": str(2 * i)}) for i in range(9)]

@@ -42,6 +42,7 @@ BF16_PEAK = 789e12
 """FLOP/s of an 8192³ bfloat16 product measured on an H100."""
 PROMPT = 128
 REPEATS = 3
+Save = Callable[[dict[str, Any]], None]
 TINY = {**SHAPES["qwen2.5-3b"], "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
 """For a try on a CPU."""
 
@@ -110,7 +111,7 @@ def free() -> None:
         torch.cuda.empty_cache()
 
 
-def compare(name: str, memory_gb: float, tiny: bool) -> dict[str, Any]:
+def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
     """An update of 4 × 4,096 tokens: Hugging Face + PEFT, TRL, and this project."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     shape: Any = TINY if tiny else name
@@ -129,6 +130,7 @@ def compare(name: str, memory_gb: float, tiny: bool) -> dict[str, Any]:
         except torch.OutOfMemoryError as error:
             variants[label] = {"error": str(error).splitlines()[0], **settings}
         print(label, variants[label], flush=True)
+        save(found)
 
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     model = build_random_model(shape, device, dtype, lora_config())
@@ -193,10 +195,31 @@ def compare(name: str, memory_gb: float, tiny: bool) -> dict[str, Any]:
     except Exception as error:  # TRL's own failure must not lose the other figures
         variants["trl"] = {"error": f"{type(error).__name__}: {error}"}
         print("trl", variants["trl"], flush=True)
-    return found
+    found["ratios"] = ratios(variants, best)
+    save(found)
 
 
-def growth(name: str, tiny: bool) -> dict[str, Any]:
+def ratios(variants: dict[str, Any], best: str | None) -> dict[str, float]:
+    """This project's tokens/s within the memory limit over the baselines', the fastest of each."""
+
+    def speed(prefix: str, marked: bool = True) -> float:
+        found = [
+            v.get("tokens_per_second", 0.0)
+            for label, v in variants.items()
+            if label.startswith(prefix) and (marked or "autocast" not in label)
+        ]
+        return max(found, default=0.0)
+
+    own = variants[best]["tokens_per_second"] if best else 0.0
+    others = {
+        "hf_peft": speed("hf_peft", marked=False),
+        "hf_peft_autocast": speed("hf_peft"),
+        "trl": speed("trl_m"),
+    }
+    return {name: own / other for name, other in others.items() if other}
+
+
+def growth(name: str, tiny: bool, save: Save) -> None:
     """Tokens/s and memory against response length and vocabulary, 16,384 tokens an update."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     base = dict(TINY if tiny else SHAPES[name])
@@ -212,6 +235,7 @@ def growth(name: str, tiny: bool) -> dict[str, Any]:
             own_step(policy, work, budget), work.rows.tokens, REPEATS
         )
         print("length", length, found["by_length"][length], flush=True)
+        save(found)
     del policy
     free()
     for vocabulary in (2000, 4000) if tiny else (32768, 151936, 262144):
@@ -225,9 +249,9 @@ def growth(name: str, tiny: bool) -> dict[str, Any]:
         result["beside_weights_gb"] = peak and peak - weights / 1e9
         found["by_vocabulary"][vocabulary] = result
         print("vocabulary", vocabulary, result, flush=True)
+        save(found)
         del policy
         free()
-    return found
 
 
 FAMILIES = {

@@ -284,3 +284,25 @@ def test_measure_reports_the_median_of_the_repeats(monkeypatch: pytest.MonkeyPat
         "tokens_per_second": 20.0,
         "peak_gb": None,
     }
+
+
+def test_this_projects_side_does_the_same_work() -> None:
+    """The timed update and the plain baseline: the same loss, and gradients of one direction (the
+    update clips their length)."""
+    from benchmarks import gpu_updates
+
+    device = torch.device("cpu")
+    work = gpu_updates.Work.of([5, 1, 9, 4], 50, device)
+    shape = {**gpu_updates.TINY, "vocab_size": 50}
+    policy = gpu_updates.own_policy(shape, device, compiled=False)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.trainable().values():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    loss = hf_peft_step(policy.model, work.rows, work.advantages, work.old, 4)
+    plain = torch.cat([p.grad.flatten() for p in policy.trainable().values()])
+    stats: Any = gpu_updates.own_step(policy, work, 300)()
+    own = torch.cat([p.grad.flatten() for p in policy.trainable().values()])
+    assert stats.loss == pytest.approx(float(loss), abs=1e-5)
+    assert stats.micro_batches > 1
+    assert torch.nn.functional.cosine_similarity(own, plain, dim=0) > 0.99999

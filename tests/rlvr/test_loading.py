@@ -1,4 +1,4 @@
-"""Models that can't be trained here, or only seem so: each refused in one line when it is loaded."""
+"""Models that can't be trained here, or only seem so: refused in one line when they are loaded."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_chat_template_that_knows_no_system_message(llama: Path) -> None:
     policy.tokenizer.chat_template = (
         "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}he"
     )
-    with pytest.raises(UserError, match="no system.*prompt.system"):
+    with pytest.raises(UserError, match=r"no system.*prompt\.system"):
         encode_prompt(policy.tokenizer, PromptConfig("chat", "be brief"), "he")
     assert encode_prompt(policy.tokenizer, PromptConfig("chat"), "he") == (HE,)
 
