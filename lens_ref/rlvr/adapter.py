@@ -6,13 +6,13 @@ import hashlib
 from pathlib import Path
 
 import torch
-from peft import get_peft_model_state_dict
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lens_ref.rlvr.lora import ADAPTER
 from lens_ref.rlvr.policy import Policy
 
+ADAPTER = "default"
+"""Its name in peft."""
 WEIGHTS_FILE = "adapter_model.safetensors"
 
 
@@ -26,6 +26,8 @@ def adapter_tensors(policy: Policy, dtype: torch.dtype) -> dict[str, Tensor]:
     Returns:
         Contiguous copies on the CPU.
     """
+    from peft import get_peft_model_state_dict  # and bitsandbytes: not at start-up
+
     state = get_peft_model_state_dict(policy.model)
     return {
         name: tensor.detach().to(dtype, copy=True).cpu().contiguous()

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from peft.tuners.lora import LoraLayer
 from torch import Tensor
 
-ADAPTER = "default"
+from lens_ref.rlvr.adapter import ADAPTER
 
 
 def fuse(model: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -154,6 +155,8 @@ def load_policy(
     Raises:
         UserError: a model that isn't there, or an unknown stop token.
     """
+    # bitsandbytes says on every import that one of its CPU kernels can't be fetched
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     source = model_folder(config.path)
     dtype = resolve_dtype(config, device)
     try:

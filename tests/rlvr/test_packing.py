@@ -76,6 +76,7 @@ def test_packed_equals_padded_equals_alone(adapted: Policy) -> None:
 
 def test_rows_do_not_see_each_other(adapted: Policy) -> None:
     """The neighbour is another one; the row is the same to the bit."""
+    assert adapted.packed
     neighbours = [torch.tensor([LLO, EOS]), torch.tensor([HELLO, HE])]
     first, second = (
         token_logprobs(adapted.model, [(BOS,), (BOS, HE)], [n, RESPONSES[0]], 1.0, packed=True)[0]
