@@ -134,7 +134,7 @@ def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
 
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     model = build_random_model(shape, device, dtype, lora_config())
-    found["parameters"] = model.get_base_model().num_parameters()
+    found["parameters"] = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     for autocast in (False, True):
         for chunked, m in ((False, 4), (True, 4)):
             label = f"hf_peft{'_chunked' if chunked else ''}_m{m}{'_autocast' if autocast else ''}"

@@ -9,8 +9,9 @@ import json
 import sys
 from pathlib import Path
 
+import gpu_page  # these three are beside this file
 import matplotlib as mpl
-import methods_page  # beside this file
+import methods_page
 import pandas as pd
 import torch
 import when_to_use
@@ -139,18 +140,19 @@ def numbers() -> str:
     return "\n".join(lines)
 
 
-def readme(text: str) -> str:
-    """README.md with its numbers filled in."""
-    head, rest = text.split(BEGIN)
+def filled(path: Path, found: str) -> str:
+    """The page with the numbers between its marks replaced."""
+    head, rest = path.read_text(encoding="utf-8").split(BEGIN)
     _, tail = rest.split(END)
-    return f"{head}{BEGIN}\n{numbers()}\n{END}{tail}"
+    return f"{head}{BEGIN}\n{found}\n{END}{tail}"
 
 
 def main() -> int:
     """Write, or check, everything that is made from results."""
-    path = ROOT / "README.md"
+    front, gpu = ROOT / "README.md", ROOT / "docs/gpu.md"
     pages = {
-        path: readme(path.read_text(encoding="utf-8")),
+        front: filled(front, numbers()),
+        gpu: filled(gpu, gpu_page.page(ROOT / "results/benchmarks")),
         ROOT / "docs/metrics.md": markdown(),
         ROOT / "docs/methods.md": methods_page.page(),
         ROOT / "docs/when-to-use.md": when_to_use.page(),

@@ -4,7 +4,8 @@
 
 writes `curves.csv` (pass@k by method, seed, step and level), `updates.csv` (what was logged at
 every update) and `manifests.json` (settings, versions, hardware). Reports draw their bands from
-them.
+them. With `--whole` it copies each run instead: its tables, settings and manifest and the report's
+figures, but no question and no answer.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.report_data import (
@@ -66,12 +70,50 @@ def collect(parents: Sequence[Path], out: Path) -> list[Run]:
     return runs
 
 
-def _check(run: Run, first: Run) -> None:
+TABLES = ("metrics.csv", "eval.csv")
+
+
+def copy_whole(parents: Sequence[Path], out: Path) -> list[Run]:
+    """`out/<run>/` with tables, settings and manifest of every run of the parents, without absolute
+    paths, and the figures of their reports beside them.
+
+    Raises:
+        UserError: an unfinished run, two runs of one name, a folder that can't be written.
+    """
+    runs = [read_run(folder.path) for parent in parents for folder in find_runs(parent)]
+    names = [run.path.name for run in runs]
+    for run in runs:
+        _check_finished(run)
+        if names.count(run.path.name) > 1:
+            raise UserError(f"two runs are named {run.path.name}; collect them into two folders")
+    try:
+        for run in runs:
+            folder = out / run.path.name
+            folder.mkdir(parents=True, exist_ok=True)
+            manifest = json.dumps(without_paths(run.manifest), indent=1)
+            write_atomic(folder / "manifest.json", manifest + "\n")
+            config = yaml.safe_dump(without_paths(run.config), sort_keys=False, allow_unicode=True)
+            write_atomic(folder / "config.yaml", config)
+            for name in TABLES:
+                if (run.path / name).is_file():
+                    shutil.copy(run.path / name, folder / name)
+        for picture in sorted(p for parent in parents for p in parent.glob("*.png")):
+            shutil.copy(picture, out / picture.name)
+    except OSError as error:
+        raise UserError(f"cannot write into {out}: {error.strerror}") from None
+    return runs
+
+
+def _check_finished(run: Run) -> None:
     if not run.finished:
         raise UserError(
             f"{run.path} is not finished ({run.step} of {run.config.get('steps')} updates); "
             f"go on with: python -m lens_ref.train --resume {run.path}"
         )
+
+
+def _check(run: Run, first: Run) -> None:
+    _check_finished(run)
     if run.evals.empty:
         raise UserError(f"{run.path} was never evaluated; leave it out, or train with eval.every")
     different = differing_settings(first.config, run.config)
@@ -120,9 +162,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("parents", nargs="+", type=Path, metavar="RUNS_PARENT")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="e.g. results/tiny")
+    parser.add_argument("--whole", action="store_true", help="copy each run, texts left out")
     args = parser.parse_args(arguments)
     try:
-        runs = collect(args.parents, args.out)
+        runs = (copy_whole if args.whole else collect)(args.parents, args.out)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

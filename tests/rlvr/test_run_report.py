@@ -424,6 +424,27 @@ def test_collect(tmp_path: Path) -> None:
     assert manifests[0]["command"] == "python -m lens_ref.train --out runs --set data.train=q.jsonl"
 
 
+def test_collect_whole_runs(tmp_path: Path) -> None:
+    """A run that was never evaluated too; no text of questions or answers, no path."""
+    make_run(tmp_path / "a", "lens", 1, {0: [1, 1], 4: [2, 2]}, ratio=0.25)
+    make_run(tmp_path / "b", "grpo", 2, {})
+    run = next((tmp_path / "a").glob("lens-*"))
+    (run / "samples.jsonl").write_text('{"step": 0, "text": "a secret"}\n', "utf-8")
+    (tmp_path / "a" / "reward.png").write_bytes(b"picture")
+    out = tmp_path / "out"
+    arguments = [str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out), "--whole"]
+    assert collect.main(arguments) == 0
+    files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    assert "lens-seed1/eval.csv" in files
+    assert {"grpo-seed2/config.yaml", "grpo-seed2/manifest.json", "reward.png"} <= set(files)
+    assert not [name for name in files if name.endswith((".jsonl", ".html"))]
+    metrics = (out / "lens-seed1/metrics.csv").read_bytes()
+    assert metrics == (run / "metrics.csv").read_bytes()
+    assert "/home" not in (out / "grpo-seed2/manifest.json").read_text("utf-8")
+    again = [str(tmp_path / "a"), str(tmp_path / "a"), "--out", str(out), "--whole"]
+    assert collect.main(again) == 2
+
+
 def test_paths_are_cut_and_other_slashes_kept() -> None:
     texts = ["/a/b c", "x=/a/b/", "https://hub/x", "org/model", "tokens / s", "a/b"]
     assert collect.without_paths(texts) == ["b c", "x=b", "https://hub/x", "org/model",

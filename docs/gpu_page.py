@@ -1,0 +1,158 @@
+"""The measured part of docs/gpu.md, from results/benchmarks/*.json."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+NONE_YET = "No figures are committed yet: `python -m benchmarks.gpu` measures them."
+MODELS = {"qwen2.5-3b": "Qwen2.5-3B", "llama-3.1-8b": "Llama-3.1-8B"}
+VARIANTS = {
+    "hf_peft_m4": "Hugging Face + PEFT, all logits",
+    "hf_peft_chunked_m4": "… logits in chunks",
+    "hf_peft_m4_autocast": "… under autocast",
+    "hf_peft_chunked_m4_autocast": "… both",
+    "trl_m4": "TRL 1.16, its own loss",
+}
+
+
+def page(folder: Path) -> str:
+    """Tables of what is there; a line that says so where nothing is."""
+    parts = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("*.json"))
+    }
+    sections = [
+        *(updates(name, parts.get(f"update-{name}")) for name in MODELS),
+        rollouts(parts.get("rollouts")),
+        step(parts.get("step"), parts.get("advantages")),
+        growth(parts.get("growth")),
+        memory(parts),
+    ]
+    return "\n\n".join(filter(None, sections)) or NONE_YET
+
+
+def updates(name: str, part: dict[str, Any] | None) -> str:
+    """Tokens/s and memory of an update, baselines and this project in one run."""
+    if part is None:
+        return ""
+    rows = [
+        f"**An update of {MODELS[name]}**, {part['rows']} × {part['tokens'] // part['rows']:,} "
+        f"tokens ({where(part)}):",
+        "",
+        "| | tokens/s | peak GB | MFU (4N) |",
+        "|---|---|---|---|",
+    ]
+    for label, title in [*VARIANTS.items(), *own(part)]:
+        found = part["variants"].get(label, {})
+        if "tokens_per_second" in found:
+            rows.append(
+                f"| {title} | {found['tokens_per_second']:,.0f} | {found['peak_gb']:.1f} | "
+                f"{found['mfu_4n']:.2f} |"
+            )
+    ratios = part.get("ratios") or {}
+    times = [
+        f"{ratio:.2f} × {title}"
+        for key, title in (("hf_peft", "Hugging Face + PEFT"), ("trl", "TRL"))
+        if (ratio := ratios.get(key))
+    ]
+    if times:
+        rows += ["", f"Within {part['memory_limit_gb']:.0f} GB: {' and '.join(times)}."]
+    return "\n".join(rows)
+
+
+def own(part: dict[str, Any]) -> list[tuple[str, str]]:
+    """(label, title) of this project's variants, the leanest first."""
+    found = []
+    for label, variant in part["variants"].items():
+        if label.startswith("lens_ref") and "peak_gb" in variant:
+            kept = f"{variant['recomputed']} layers recomputed" if variant["recomputed"] else ""
+            less = "keeps less" if variant.get("keeps_less") else ""
+            plain = "uncompiled" if "uncompiled" in label else ""
+            how = ", ".join(
+                filter(None, [plain, f"{variant['budget']:,} tokens at once", kept, less])
+            )
+            found.append((variant["peak_gb"], label, f"this project, {how}"))
+    return [(label, title) for _, label, title in sorted(found)]
+
+
+def rollouts(part: dict[str, Any] | None) -> str:
+    """Sampling through this project against vLLM alone, one engine."""
+    speeds = (part or {}).get("tokens_per_second")
+    if part is None or not speeds:
+        return ""
+    return (
+        f"**Rollouts** of Qwen2.5-3B with an adapter, 512 answers of 512 tokens ({where(part)}): "
+        f"vLLM alone {speeds['vllm_alone']:,.0f} tokens/s, {speeds['vllm_alone_logprobs']:,.0f} "
+        f"with log-probabilities; through this project, which records them, "
+        f"{speeds['lens_ref']:,.0f} ({part['share_of_vllm_alone']:.0%} of vLLM alone). A sync and "
+        f"its check took {part['sync_seconds']:.2f} s, starting the engine "
+        f"{part['engine_start_seconds']:.0f} s."
+    )
+
+
+def step(part: dict[str, Any] | None, advantages: dict[str, Any] | None) -> str:
+    """The phases of a step."""
+    if part is None:
+        return ""
+    phases = ("sync", "sample", "old_logprobs", "advantages", "update", "total")
+    rows = [
+        f"**A step** of Qwen2.5-3B, 512 answers of up to 512 tokens ({where(part)}), seconds:",
+        "",
+        f"| old log-probabilities | {' | '.join(phases)} |",
+        "|---|" + "---|" * len(phases),
+    ]
+    for side in ("sampler", "trainer"):
+        runs = part.get(f"old_from_{side}")
+        if runs:
+            cells = [f"{statistics.median(run[phase] for run in runs):.2f}" for phase in phases]
+            rows.append(f"| the {side}'s | {' | '.join(cells)} |")
+    if advantages:
+        rows += [
+            "",
+            f"LENS's advantages of 128 × 16 answers: {advantages['seconds'] * 1e3:.2f} ms.",
+        ]
+    return "\n".join(rows)
+
+
+def growth(part: dict[str, Any] | None) -> str:
+    """Speed and memory against length and vocabulary."""
+    if part is None:
+        return ""
+    rows = [
+        f"**Growth**, an update of 16,384 tokens, 4,096 at once, every layer recomputed "
+        f"({where(part)}):",
+        "",
+        "| answer, tokens | tokens/s | peak GB |",
+        "|---|---|---|",
+    ]
+    for length, found in part["by_length"].items():
+        rows.append(
+            f"| {int(length):,} | {found['tokens_per_second']:,.0f} | {found['peak_gb']:.1f} |"
+        )
+    rows += ["", "| vocabulary | tokens/s | peak GB beside the weights |", "|---|---|---|"]
+    for size, found in part["by_vocabulary"].items():
+        rows.append(
+            f"| {int(size):,} | {found['tokens_per_second']:,.0f} | "
+            f"{found['beside_weights_gb']:.1f} |"
+        )
+    return "\n".join(rows)
+
+
+def memory(parts: dict[str, Any]) -> str:
+    """Runs inside 24 GB."""
+    lines = [
+        f"- {title}: peak {part['peak_gb']:.1f} GB, all of the process ({where(part)})"
+        for name, title in MODELS.items()
+        if (part := parts.get(f"memory-{name}")) and part.get("status") == 0
+    ]
+    head = "**Inside 24 GB**, answers of 1,024 tokens, by the train command itself:\n\n"
+    return head + "\n".join(lines) if lines else ""
+
+
+def where(part: dict[str, Any]) -> str:
+    """Card and versions."""
+    versions = part["versions"]
+    return f"{part['hardware']['gpu']}, torch {versions['torch']}"

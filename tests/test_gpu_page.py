@@ -1,0 +1,77 @@
+"""The measured part of docs/gpu.md says what the files say, and nothing where there are none."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ABOUT = {"versions": {"torch": "2.11.0"}, "hardware": {"gpu": "a card"}}
+
+
+@pytest.fixture(scope="module")
+def gpu_page() -> Any:
+    sys.path.insert(0, str(ROOT / "docs"))
+    import gpu_page
+
+    sys.path.remove(str(ROOT / "docs"))
+    return gpu_page
+
+
+def write(folder: Path, part: str, **figures: Any) -> None:
+    (folder / f"{part}.json").write_text(json.dumps({**ABOUT, **figures}), "utf-8")
+
+
+def variant(speed: float, peak: float, **more: Any) -> dict[str, Any]:
+    return {"tokens_per_second": speed, "peak_gb": peak, "mfu_4n": speed / 1e5, **more}
+
+
+def test_nothing_is_claimed_without_files(gpu_page: Any, tmp_path: Path) -> None:
+    assert gpu_page.page(tmp_path) == gpu_page.NONE_YET
+
+
+def test_the_tables(gpu_page: Any, tmp_path: Path) -> None:
+    own = {"budget": 4096, "recomputed": 0, "keeps_less": False}
+    write(
+        tmp_path,
+        "update-qwen2.5-3b",
+        rows=4,
+        tokens=16384,
+        memory_limit_gb=20.0,
+        ratios={"hf_peft": 2.5, "trl": 1.75},
+        variants={
+            "hf_peft_m4": variant(10_000, 38.0),
+            "lens_ref_budget4096_recomputed0": variant(25_000, 17.9, **own),
+            "trl_m4": {"error": "out of memory"},
+        },
+    )
+    speeds = {"vllm_alone": 20_000.0, "vllm_alone_logprobs": 15_000.0, "lens_ref": 19_000.0}
+    write(
+        tmp_path,
+        "rollouts",
+        tokens_per_second=speeds,
+        share_of_vllm_alone=0.95,
+        sync_seconds=0.25,
+        engine_start_seconds=100.0,
+    )
+    phases = ("sync", "sample", "old_logprobs", "advantages", "update", "total")
+    runs = [dict.fromkeys(phases, 1.0), dict.fromkeys(phases, 3.0)]
+    write(tmp_path, "step", old_from_sampler=runs)
+    write(tmp_path, "advantages", seconds=0.0004)
+    write(tmp_path, "memory-qwen2.5-3b", status=0, peak_gb=21.5)
+    write(tmp_path, "memory-llama-3.1-8b", status=1, peak_gb=30.0)  # it failed: not a result
+    text = gpu_page.page(tmp_path)
+    assert "4 × 4,096 tokens (a card, torch 2.11.0)" in text
+    assert "| Hugging Face + PEFT, all logits | 10,000 | 38.0 | 0.10 |" in text
+    assert "| this project, 4,096 tokens at once | 25,000 | 17.9 | 0.25 |" in text
+    assert "TRL 1.16" not in text
+    assert "Within 20 GB: 2.50 × Hugging Face + PEFT and 1.75 × TRL." in text
+    assert "19,000 (95% of vLLM alone)" in text
+    assert "| the sampler's | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 |" in text
+    assert "0.40 ms" in text
+    assert "Qwen2.5-3B: peak 21.5 GB" in text
+    assert "30.0" not in text
