@@ -60,10 +60,11 @@ def settings(folder: Path, **more: Any) -> Config:
 
 
 def rollouts(work: Path, save: Save) -> None:
-    """vLLM alone and through this project, the sync, the probe, and a step of 512 × 512 tokens."""
+    """vLLM alone and through this project, the sync, the probe, and a step of 512 × 512 tokens by
+    phase, with either side's old log-probabilities."""
     from vllm import SamplingParams, TokensPrompt
 
-    _, policy, sampler, found = engine(work)
+    config, policy, sampler, found = engine(work)
     rows = random_rows(PROMPT, [1] * QUESTIONS, 1000)
     prompts = tuple(tuple(p.tolist()) for p in rows.prompts)
     perturb(policy, 0.01)
@@ -110,6 +111,11 @@ def rollouts(work: Path, save: Save) -> None:
     found["share_of_vllm_alone"] = middle["lens_ref"] / middle["vllm_alone"]
     found["share_of_vllm_with_logprobs"] = middle["lens_ref"] / middle["vllm_alone_logprobs"]
     save(found)
+    for old in ("sampler", "trainer"):
+        steps = [whole_step(sampler, policy, config, prompts, old) for _ in range(3)]
+        found[f"old_from_{old}"] = steps[1:]  # the first one compiles
+        print(old, steps, flush=True)
+        save(found)
     sampler.close()
 
 
@@ -123,19 +129,6 @@ def engine(work: Path) -> tuple[Config, Any, Any, dict[str, Any]]:
     began = time.perf_counter()
     sampler = make_sampler(policy, config, PROMPT, lambda: None)
     return config, policy, sampler, {"engine_start_seconds": time.perf_counter() - began}
-
-
-def step(work: Path, save: Save) -> None:
-    """A step of 512 × 512 tokens by phase, with either side's old log-probabilities."""
-    config, policy, sampler, found = engine(work)
-    rows = random_rows(PROMPT, [1] * QUESTIONS, 1000)
-    prompts = tuple(tuple(p.tolist()) for p in rows.prompts)
-    for old in ("sampler", "trainer"):
-        steps = [whole_step(sampler, policy, config, prompts, old) for _ in range(3)]
-        found[f"old_from_{old}"] = steps[1:]  # the first one compiles
-        print(old, steps, flush=True)
-        save(found)
-    sampler.close()
 
 
 def whole_step(

@@ -27,7 +27,7 @@ def page(folder: Path) -> str:
     sections = [
         *(updates(name, parts.get(f"update-{name}")) for name in MODELS),
         rollouts(parts.get("rollouts")),
-        step(parts.get("step"), parts.get("advantages")),
+        step(parts.get("rollouts"), parts.get("advantages")),
         growth(parts.get("growth")),
         memory(parts),
     ]
@@ -95,7 +95,7 @@ def rollouts(part: dict[str, Any] | None) -> str:
 
 def step(part: dict[str, Any] | None, advantages: dict[str, Any] | None) -> str:
     """The phases of a step."""
-    if part is None:
+    if part is None or "old_from_sampler" not in part:
         return ""
     phases = ("sync", "sample", "old_logprobs", "advantages", "update", "total")
     rows = [

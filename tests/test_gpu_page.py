@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PHASES = ("sync", "sample", "old_logprobs", "advantages", "update", "total")
+RUNS = [dict.fromkeys(PHASES, 1.0), dict.fromkeys(PHASES, 3.0)]
 ABOUT = {"versions": {"torch": "2.11.0"}, "hardware": {"gpu": "a card"}}
 
 
@@ -57,10 +59,8 @@ def test_the_tables(gpu_page: Any, tmp_path: Path) -> None:
         share_of_vllm_alone=0.95,
         sync_seconds=0.25,
         engine_start_seconds=100.0,
+        old_from_sampler=RUNS,
     )
-    phases = ("sync", "sample", "old_logprobs", "advantages", "update", "total")
-    runs = [dict.fromkeys(phases, 1.0), dict.fromkeys(phases, 3.0)]
-    write(tmp_path, "step", old_from_sampler=runs)
     write(tmp_path, "advantages", seconds=0.0004)
     write(tmp_path, "memory-qwen2.5-3b", status=0, peak_gb=21.5)
     write(tmp_path, "memory-llama-3.1-8b", status=1, peak_gb=30.0)  # it failed: not a result
