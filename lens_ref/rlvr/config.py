@@ -59,7 +59,7 @@ class ModelConfig:
     # auto: float32 on a CPU, bfloat16 on a GPU; all weights are trained in float32, computing bf16
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     quantization: Literal["nf4"] | None = None  # QLoRA: 4-bit frozen weights under the adapter
-    # "auto" on a GPU: as many layers as memory asks for; on a CPU: none
+    # "auto": as many layers as memory asks for
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     compile: bool | Literal["auto"] = "auto"  # auto: on a GPU, unless the weights are 4-bit
     memory_gb: Positive | None = None  # use no more of the GPU than this, sampler included

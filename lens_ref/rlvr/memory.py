@@ -196,8 +196,8 @@ def make_plan(
     """Estimate the peak of a run with the longest answers everywhere.
 
     Args:
-        recomputed: layers whose activations are computed again in the backward pass; None: what
-            the config says, and under "auto" on a GPU all.
+        recomputed: layers whose activations are computed again in the backward pass; None: all or
+            none, as the config says, and none under "auto".
         sampler: bytes that vLLM holds during updates; None: transformers samples.
         less: the layers that keep activations keep fewer; see `policy.keep_less`.
     """
@@ -213,8 +213,7 @@ def make_plan(
     longest = PROMPT_TOKENS + config.rollout.max_new_tokens
     tokens = max(config.loss.micro_batch_tokens, longest)
     if recomputed is None:
-        asked = config.model.gradient_checkpointing
-        recomputed = shape.layers if asked is True or (asked == "auto" and computed == 2) else 0
+        recomputed = shape.layers if config.model.gradient_checkpointing is True else 0
     fused = computes_fused(config, device)
     block = shape.block_activations(fused, less)
     kept = recomputed * shape.hidden + (shape.layers - recomputed) * block
@@ -251,11 +250,14 @@ def computes_fused(config: Config, device: torch.device) -> bool:
     return device.type == "cuda" and config.model.quantization is None
 
 
-def cheapest_plan(
+def plan_for(
     config: Config, shape: Shape, device: torch.device, free: int, sampler: int | None
 ) -> Plan:
-    """The plan that computes the least again among those that fit `free` bytes: nothing, then one
-    product a layer, then whole layers; the leanest where none fits."""
+    """What the config says of checkpointing. Under "auto" the plan that computes the least again
+    among those that fit `free` bytes: nothing, then one product a layer, then whole layers; the
+    leanest where none fits."""
+    if config.model.gradient_checkpointing != "auto":
+        return make_plan(config, shape, device, None, sampler)
     choices = [(0, False), *((n, True) for n in range(shape.layers + 1))]
     if not computes_fused(config, device):
         choices = [(n, False) for n in range(shape.layers + 1)]

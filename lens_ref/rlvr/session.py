@@ -125,13 +125,14 @@ def check_fits(config: Config) -> None:
     shape = memory.read_shape(config.model.path)
     if shape is None or config.model.path == "tiny":
         return
-    plan = memory.make_plan(config, shape, device, sampler=planned_sampler(config, device))
     free = memory.available(config, device)
+    plan = memory.plan_for(config, shape, device, free, planned_sampler(config, device))
     where = "GPU memory" if device.type == "cuda" else "memory, and no GPU is used"
     console.print(f"[bold]{config.model.path}[/bold]: memory plan\n{plan}", highlight=False)
     if plan.total > free:
         raise UserError(
-            f"{config.model.path} needs about {memory.gigabytes(plan.total)} with these settings; "
+            f"{config.model.path} needs about {memory.gigabytes(plan.total)} with these settings"
+            f"{_on_a_gpu(config, shape) if device.type == 'cpu' else ''}; "
             f"this machine has {memory.gigabytes(free)} of free {where}. What runs here: "
             "python -m lens_ref.train (the bundled tiny policy), or --model FOLDER with a smaller "
             "model, or fewer tokens: --set rollout.max_new_tokens=256 rollout.batch_rows=16 "
@@ -143,6 +144,13 @@ def check_fits(config: Config) -> None:
             f"on this CPU an update takes up to about {_duration(seconds)} "
             f"({config.steps} updates: {_duration(seconds * config.steps)})"
         )
+
+
+def _on_a_gpu(config: Config, shape: memory.Shape) -> str:
+    least = memory.make_plan(config, shape, torch.device("cuda"), shape.layers, sampler=0)
+    return (
+        f" here (on a GPU from about {memory.gigabytes(least.total)}, vLLM's own copy not counted)"
+    )
 
 
 def planned_sampler(config: Config, device: torch.device) -> int | None:
@@ -294,22 +302,23 @@ def free_memory() -> None:
 
 
 def keep_activations(config: Config, policy: Policy) -> None:
-    """On a GPU, under gradient_checkpointing = "auto": let as many layers keep their activations as
-    memory allows, beside the sampler."""
+    """Under gradient_checkpointing = "auto": let as many layers keep their activations as memory
+    allows, beside the sampler."""
     shape = memory.read_shape(config.model.path)
-    auto = config.model.gradient_checkpointing == "auto" and policy.device.type == "cuda"
-    if not auto or shape is None:
+    if config.model.gradient_checkpointing != "auto" or shape is None:
         return
-    sampler, taken = None, memory.make_plan(config, shape, policy.device).weights
+    sampler = None
     if choose_engine(policy, config) == "vllm":
         from lens_ref.rlvr.vllm_engine import held_during_updates
 
         sampler = held_during_updates(policy.device, config, memory.PROMPT_TOKENS)
-    free = memory.available(config, policy.device) + taken  # the weights are loaded already
-    plan = memory.cheapest_plan(config, shape, policy.device, free, sampler)
+    loaded = memory.make_plan(config, shape, policy.device).weights
+    free = memory.available(config, policy.device) + loaded
+    plan = memory.plan_for(config, shape, policy.device, free, sampler)
     keep_less(plan.less)
     checkpoint_layers(policy.model, plan.recomputed)
-    console.print(f"memory plan beside the loaded model\n{plan}", highlight=False)
+    if policy.device.type == "cuda":
+        console.print(f"memory plan beside the loaded model\n{plan}", highlight=False)
 
 
 def progress_bar() -> Progress:

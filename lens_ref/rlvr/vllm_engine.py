@@ -138,7 +138,8 @@ def may_sleep(device: torch.device, config: Config, taken: float) -> bool:
     shape = memory.read_shape(config.model.path)
     if shape is None:
         return False
-    plan = memory.make_plan(config, shape, device, sampler=0)
+    least = shape.layers if config.model.gradient_checkpointing == "auto" else None
+    plan = memory.make_plan(config, shape, device, least, sampler=0)
     return taken + plan.total > memory.USABLE * card_bytes(device)
 
 

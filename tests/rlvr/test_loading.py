@@ -15,7 +15,17 @@ from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.logprobs import reads_like_the_model
 from lens_ref.rlvr.policy import Policy, encode_prompt, load_policy
 from lens_ref.rlvr.sampler import HFSampler
-from tests.rlvr.helpers import BOS, CPU, EOS, HE, LLO, load_tiny, save_model, tiny_sampler
+from tests.rlvr.helpers import (
+    BOS,
+    CPU,
+    EOS,
+    HE,
+    LLO,
+    load_tiny,
+    save_model,
+    small_config,
+    tiny_sampler,
+)
 
 
 def edit_config(folder: Path, **entries: Any) -> None:
@@ -107,6 +117,34 @@ def test_shapes_that_are_not_llamas_have_no_plan(tmp_path: Path) -> None:
     assert wide.parameters - plain.parameters == 2 * (16 * 16 + 2 * 16 * 8 + 16 * 16)
     edit_config(tmp_path, num_local_experts=8)
     assert memory.read_shape(str(tmp_path)) is None
+
+
+def test_the_plan_computes_again_only_what_memory_asks_for(tmp_path: Path) -> None:
+    """Twelve layers of 16 numbers a token, 8 keys, an MLP of 32. A layer keeps 4·16 + 2·8 + 2·32 =
+    144 numbers, 112 without one product, 16 where it is computed again (and one at a time 144)."""
+    model = {"model__path": str(save_model(tmp_path, "llama", num_hidden_layers=12))}
+    config = small_config(**model, model__compile=True)
+    shape = memory.read_shape(str(tmp_path))
+    assert shape is not None
+    keep = memory.make_plan(config, shape, CPU, 0).activations
+    tokens = memory.PROMPT_TOKENS + 12
+
+    def fits_with(numbers: int) -> tuple[int, bool]:
+        """What is computed again if so many numbers a token less than the most may be kept."""
+        free = memory.make_plan(config, shape, CPU, 0).total - 4 * tokens * numbers
+        plan = memory.plan_for(config, shape, CPU, free, None)
+        assert plan.total <= free or plan.recomputed == 12
+        return plan.recomputed, plan.less
+
+    assert keep - memory.logits_bytes(CPU) == 4 * tokens * 12 * 144
+    assert fits_with(0) == (0, False)
+    assert fits_with(1) == (0, True)
+    assert fits_with(12 * 32) == (0, True)
+    # two layers again: 2·16 + 10·112 + 144 = 1296 of 1344; one would need 16 + 11·112 + 144 = 1392
+    assert fits_with(12 * 32 + 1) == (2, True)
+    assert fits_with(10**6) == (12, True)
+    always = small_config(**model, model__gradient_checkpointing=True)
+    assert memory.plan_for(always, shape, CPU, 10**12, None).recomputed == 12
 
 
 def test_sampling_survives_a_shortage_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:

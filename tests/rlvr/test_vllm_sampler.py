@@ -500,7 +500,7 @@ def test_when_it_must_sleep(folders: dict[str, Path], monkeypatch: pytest.Monkey
     policy = policy_for(config)
     shape = memory.read_shape(str(folders["llama"]))
     assert shape is not None
-    needed = memory.make_plan(config, shape, CPU, sampler=0).total
+    needed = memory.make_plan(config, shape, CPU, shape.layers, sampler=0).total
     monkeypatch.setattr(vllm_engine, "card_bytes", lambda device: (needed + 100) / memory.USABLE)
     assert not vllm_engine.may_sleep(policy.device, config, 100)
     assert vllm_engine.may_sleep(policy.device, config, 101)
