@@ -60,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="small shapes, to try the code")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
+    if args.tiny and args.out == parser.get_default("out"):
+        parser.error("--tiny needs an --out of its own: its figures are not results")
     args.out.mkdir(parents=True, exist_ok=True)
     if args.part is None:
         failed = 0
@@ -75,7 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     began = time.monotonic()
     about = environment()
-    about["command"] = f"python -m benchmarks.gpu --only {args.part}"
+    flag = " --tiny" if args.tiny else ""
+    about["command"] = f"python -m benchmarks.gpu --only {args.part}{flag}"
     path = args.out / f"{args.part}.json"
 
     def save(figures: dict[str, Any], finished: bool = False) -> None:
@@ -89,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     run_part(args.part, args.tiny, args.work, save)
     save(last, finished=True)
     print(f"{args.part}: {path}")
-    return 0
+    return int(last.get("status", 0) != 0)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from benchmarks.gpu_baselines import random_rows, save_random_model
 from lens_ref import lens_advantages
 from lens_ref.core import Signal
 from lens_ref.rlvr.batch import Batch
+from lens_ref.rlvr.collect import without_paths
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.policy import checkpoint_layers, keep_less, load_policy
@@ -216,7 +217,8 @@ def within_24_gb(name: str, work: Path) -> dict[str, Any]:
     data.write_text("\n".join(lines), encoding="utf-8")
     command = [sys.executable, "-m", "lens_ref.train", "--config", RECIPES_24_GB[name]]
     command += ["--model", str(folder.resolve()), "--data", str(data), "--steps", "3"]
-    command += ["--out", str(work), "--name", f"run-{name}-{int(time.time())}", "--debug", "--set"]
+    run = f"run-{name}-{int(time.time())}"
+    command += ["--out", str(work), "--name", run, "--debug", "--set"]
     command += [
         'prompt.template="{problem}"',
         'prompt.system=""',
@@ -228,11 +230,11 @@ def within_24_gb(name: str, work: Path) -> dict[str, Any]:
         done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
     print(done.stdout[-3000:], done.stderr[-3000:], flush=True)
     rows = []
-    for path in sorted(work.glob(f"run-{name}-*/*/metrics.csv")):
+    for path in work.glob(f"{run}/*/metrics.csv"):
         rows = path.read_text(encoding="utf-8").splitlines()
     return {
         "status": done.returncode,
         "peak_gb": peak.gb,
-        "train_command": " ".join(command[1:]),
+        "train_command": without_paths("python " + " ".join(command[1:])),
         "metrics": rows,
     }

@@ -36,7 +36,7 @@ from lens_ref.rlvr.config import (
 )
 from lens_ref.rlvr.policy import Policy, checkpoint_layers, keep_less, layers_of, make_policy
 from lens_ref.rlvr.tasks import Question
-from lens_ref.rlvr.update import Updater
+from lens_ref.rlvr.update import Updater, UpdateStats
 
 BF16_PEAK = 789e12
 """FLOP/s of an 8192³ bfloat16 product measured on an H100."""
@@ -91,13 +91,22 @@ def own_policy(shape: Any, device: torch.device, compiled: bool) -> Policy:
     )
 
 
-def own_step(policy: Policy, work: Work, budget: int) -> Callable[[], object]:
-    """The trainer's whole update, optimizer step included."""
-    loss = LossConfig(micro_batch_tokens=budget)
-    rollout = RolloutConfig(max_new_tokens=work.old.shape[1])
-    updater = Updater(policy, rollout, OptimizerConfig(lr=1e-5), loss, lambda: None)
-    batch = work.batch()
-    return lambda: updater.step(batch, slice(None), 1000)
+class Own:
+    """The trainer's whole update, optimizer step included, again and again."""
+
+    def __init__(self, policy: Policy, work: Work, budget: int) -> None:
+        rollout = RolloutConfig(max_new_tokens=work.old.shape[1])
+        loss = LossConfig(micro_batch_tokens=budget)
+        self.updater = Updater(policy, rollout, OptimizerConfig(lr=1e-5), loss, lambda: None)
+        self.batch = work.batch()
+
+    @property
+    def budget(self) -> int:
+        """Tokens at once: fewer than asked for after a shortage of memory."""
+        return self.updater.token_budget
+
+    def __call__(self) -> UpdateStats:
+        return self.updater.step(self.batch, slice(None), 1000)
 
 
 def flops(parameters: int, tokens_per_second: float) -> float:
@@ -125,6 +134,8 @@ def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
     def record(label: str, step: Callable[[], object], **settings: Any) -> None:
         try:
             variants[label] = measure(step, tokens, REPEATS) | settings
+            if isinstance(step, Own) and step.budget < settings["budget"]:  # memory ran out
+                variants[label]["budget_fell_to"] = step.budget
             mfu = flops(found["parameters"], variants[label]["tokens_per_second"])
             variants[label]["mfu_4n"] = mfu
         except torch.OutOfMemoryError as error:
@@ -159,14 +170,14 @@ def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
             policy.model.train()
             label = f"lens_ref_budget{budget}_recomputed{recomputed}{'_less' if less else ''}"
             own = {"budget": budget, "recomputed": recomputed, "keeps_less": less}
-            record(label, own_step(policy, work, budget), **own)
+            record(label, Own(policy, work, budget), **own)
             free()
             fits = (variants[label].get("peak_gb") or 0) <= memory_gb
             speed = variants[label].get("tokens_per_second", 0.0)
             if fits and speed > variants.get(best, {}).get("tokens_per_second", 0.0):
                 best = label
                 if on_gpu:
-                    found["profile"] = kernels(own_step(policy, work, budget))
+                    found["profile"] = kernels(Own(policy, work, budget))
         del policy
         free()
     found["best_within_memory"], found["memory_limit_gb"] = best, memory_gb
@@ -174,7 +185,7 @@ def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
     checkpoint_layers(policy.model, layers)
     policy.model.train()
     label = f"lens_ref_uncompiled_recomputed{layers}"
-    record(label, own_step(policy, work, tokens // 4), budget=tokens // 4, recomputed=layers)
+    record(label, Own(policy, work, tokens // 4), budget=tokens // 4, recomputed=layers)
     del policy
     free()
 
@@ -185,9 +196,7 @@ def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
                 trainer = make_trl(model, len(lengths), m, folder)
                 record(
                     f"trl_m{m}",
-                    lambda m=m, t=trainer: trl_step(
-                        t, work.rows, work.advantages, work.old.nan_to_num(), m
-                    ),
+                    lambda m=m, t=trainer: trl_step(t, work.rows, work.advantages, work.old, m),
                     micro_batch=m,
                 )
                 del trainer
@@ -220,10 +229,16 @@ def ratios(variants: dict[str, Any], best: str | None) -> dict[str, float]:
 
 
 def growth(name: str, tiny: bool, save: Save) -> None:
-    """Tokens/s and memory against response length and vocabulary, 16,384 tokens an update."""
+    """Tokens/s and memory against response length (16,384 tokens an update), group size (answers of
+    512 tokens) and vocabulary (4 answers of 1,024 tokens)."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     base = dict(TINY if tiny else SHAPES[name])
-    found: dict[str, Any] = {"by_length": {}, "by_vocabulary": {}, "recomputed": "all"}
+    found: dict[str, Any] = {
+        "by_length": {},
+        "by_group": {},
+        "by_vocabulary": {},
+        "recomputed": "all",
+    }
     total, budget = (512, 256) if tiny else (16384, 4096)
     policy = own_policy(base, device, compiled=device.type == "cuda")
     checkpoint_layers(policy.model, len(layers_of(policy.model)))
@@ -231,10 +246,13 @@ def growth(name: str, tiny: bool, save: Save) -> None:
     for length in (16, 32) if tiny else (512, 1024, 2048, 4096):
         rows = [max(1, length - PROMPT)] * (total // length)
         work = Work.of(rows, 1000, device)
-        found["by_length"][length] = measure(
-            own_step(policy, work, budget), work.rows.tokens, REPEATS
-        )
+        found["by_length"][length] = measure(Own(policy, work, budget), work.rows.tokens, REPEATS)
         print("length", length, found["by_length"][length], flush=True)
+        save(found)
+    for group in (2, 4) if tiny else (8, 16, 32, 64):
+        work = Work.of([32 if tiny else 512 - PROMPT] * group, 1000, device)
+        found["by_group"][group] = measure(Own(policy, work, budget), work.rows.tokens, REPEATS)
+        print("group", group, found["by_group"][group], flush=True)
         save(found)
     del policy
     free()
@@ -243,8 +261,8 @@ def growth(name: str, tiny: bool, save: Save) -> None:
         checkpoint_layers(policy.model, len(layers_of(policy.model)))
         policy.model.train()
         weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())
-        work = Work.of([(32 if tiny else 1024) - PROMPT if not tiny else 32] * 4, 1000, device)
-        result = measure(own_step(policy, work, budget), work.rows.tokens, REPEATS)
+        work = Work.of([32 if tiny else 1024 - PROMPT] * 4, 1000, device)
+        result = measure(Own(policy, work, budget), work.rows.tokens, REPEATS)
         peak = result["peak_gb"]
         result["beside_weights_gb"] = peak and peak - weights / 1e9
         found["by_vocabulary"][vocabulary] = result

@@ -132,6 +132,11 @@ def growth(part: dict[str, Any] | None) -> str:
         rows.append(
             f"| {int(length):,} | {found['tokens_per_second']:,.0f} | {found['peak_gb']:.1f} |"
         )
+    rows += ["", "| answers of 512 tokens | tokens/s | peak GB |", "|---|---|---|"]
+    for group, found in part["by_group"].items():
+        rows.append(
+            f"| {int(group)} | {found['tokens_per_second']:,.0f} | {found['peak_gb']:.1f} |"
+        )
     rows += ["", "| vocabulary | tokens/s | peak GB beside the weights |", "|---|---|---|"]
     for size, found in part["by_vocabulary"].items():
         rows.append(

@@ -121,11 +121,23 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    import torch
+
     from lens_ref.rlvr import session
     from lens_ref.rlvr.errors import Interrupted, UserError
 
     try:
         return session.run(args.out, args.name, args.resume, args.dry_run, *_recipe(args))
+    except torch.OutOfMemoryError as error:
+        if args.debug:
+            raise
+        shortage = str(error).splitlines()[0]
+        print(
+            f"error: out of GPU memory ({shortage}); set rollout.batch_rows, "
+            "rollout.max_new_tokens or loss.micro_batch_tokens lower, or see --dry-run",
+            file=sys.stderr,
+        )
+        return 2
     except UserError as error:
         if args.debug:
             raise
@@ -195,6 +207,8 @@ def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict
             raise UserError(f"--set {pair}: {value!r} is not a YAML value") from None
         if isinstance(overrides[key], str):  # YAML reads 1e-5 as text
             overrides[key] = _number(overrides[key])
+        elif isinstance(overrides[key], dict) and set(overrides[key].values()) == {None}:
+            overrides[key] = value  # {problem} is meant as text
     name = recipes.run_name(config) if config else "tiny"
     return name, config, overrides
 

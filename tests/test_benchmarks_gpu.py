@@ -301,7 +301,7 @@ def test_this_projects_side_does_the_same_work() -> None:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
     loss = hf_peft_step(policy.model, work.rows, work.advantages, work.old, 4)
     plain = torch.cat([p.grad.flatten() for p in policy.trainable().values()])
-    stats: Any = gpu_updates.own_step(policy, work, 300)()
+    stats: Any = gpu_updates.Own(policy, work, 300)()
     own = torch.cat([p.grad.flatten() for p in policy.trainable().values()])
     assert stats.loss == pytest.approx(float(loss), abs=1e-5)
     assert stats.micro_batches > 1

@@ -38,7 +38,9 @@ def _named_template(text: str) -> str:
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
-_FORM = re.compile(r"^(str|int|bool|float|literal)$|\[|Config$")  # pydantic's names of the forms
+_FORM = re.compile(
+    r"^(constrained-)?(str|int|bool|float|literal)$|\[|Config$"
+)  # pydantic's names of the forms
 
 
 @dataclass(frozen=True, config=STRICT)

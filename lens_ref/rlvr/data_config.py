@@ -17,8 +17,11 @@ Unsigned = Annotated[int, Field(ge=0)]
 class ColumnsConfig:
     """Where a data set keeps what a question needs; a dot leads into a nested column."""
 
-    problem: str | None = None  # None: `problem` or `question`; of a chat the user's message
-    answer: str | None = None  # None: `answer`, or what the worked `solution` ends in
+    # None: `problem` (of a hub data set also `question`); of a chat the user's message, where any
+    # column is named here
+    problem: str | None = None
+    # None: `answer` (of a hub data set also what the worked `solution` ends in)
+    answer: str | None = None
     id: str | None = None  # None: `id`, or the number of the row
     level: str | None = None  # None: `level`, if there is one
     prefix: str = ""  # instructions around the problem, which are taken off
@@ -67,5 +70,9 @@ class DataConfig:
                 raise ValueError("train: name at least one source")
             if self.revision is not None:
                 raise ValueError("revision: with a list in train, write it beside each source")
+            if self.split != "train":
+                raise ValueError("split: with a list in train, write it beside each source")
             if self.test is None and any("not_in_test" in s.where for s in self.train):
                 raise ValueError("where: not_in_test needs a test set; name one in test")
+        if isinstance(self.test, SourceConfig) and "not_in_test" in self.test.where:
+            raise ValueError("where: not_in_test is for train: it would leave no test question")

@@ -265,13 +265,17 @@ def plan_for(
     return next((plan for plan in plans if plan.total <= free), plans[-1])
 
 
-def available(config: Config, device: torch.device) -> int:
-    """Bytes that a run may use: what is free on the device, at most `model.memory_gb` of a GPU."""
+def available(config: Config, device: torch.device, loaded: int = 0) -> int:
+    """Bytes that a run may use: what is free on the device, at most `model.memory_gb` of a GPU.
+
+    Args:
+        loaded: bytes of the run's own that are on the device already.
+    """
     if device.type == "cuda":
-        free = USABLE * torch.cuda.mem_get_info(device)[0]
+        free = USABLE * torch.cuda.mem_get_info(device)[0] + loaded
         limit = config.model.memory_gb
         return int(free if limit is None else min(free, USABLE * limit * 1e9))
-    return int(psutil.virtual_memory().available)
+    return loaded + int(psutil.virtual_memory().available)
 
 
 def gigabytes(size: int) -> str:

@@ -176,7 +176,7 @@ def load_policy(
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
             f"cannot load the model {config.path!r}: {first_line} "
-            f"({_GATED if 'llama' in source.lower() and '/' in source else ''}"
+            f"({_GATED if 'llama' in source.lower() and not Path(source).is_dir() else ''}"
             "give a local folder with --model FOLDER)"
         ) from error
     if loading["missing_keys"]:  # transformers would fill them with random numbers
@@ -230,7 +230,8 @@ def make_policy(
             "this architecture is not supported: its logits are not its output layer applied to "
             "its last hidden states, as they are read here"
         )
-    packed = can_pack(model)
+    # one attention call a row is faster on a GPU, where it is one kernel for all rows
+    packed = device.type == "cuda" and can_pack(model)
     if config.compile is True or (
         config.compile == "auto" and device.type == "cuda" and config.quantization is None
     ):

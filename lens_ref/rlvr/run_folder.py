@@ -22,7 +22,18 @@ import yaml
 from lens_ref.rlvr.config import Config, from_dict, method_label, to_dict
 from lens_ref.rlvr.errors import UserError
 
-PACKAGES = ("torch", "transformers", "peft", "safetensors", "math-verify", "vllm", "numpy")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+    "bitsandbytes",
+    "safetensors",
+    "math-verify",
+    "vllm",
+    "trl",
+    "numpy",
+)
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -16,7 +16,6 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
-from lens_ref.rlvr.adapter import has_adapter
 from lens_ref.rlvr.batch import Samples
 from lens_ref.rlvr.config import Config, RolloutConfig
 from lens_ref.rlvr.errors import UserError
@@ -71,14 +70,14 @@ def make_sampler(
     Raises:
         UserError: an engine that is not there or would run another policy.
     """
-    if choose_engine(policy, config) == "hf":
+    if choose_engine(config, policy.device) == "hf":
         return HFSampler(policy, config.rollout, check_stop)
     from lens_ref.rlvr.vllm_sampler import VLLMSampler
 
     return VLLMSampler(policy, config, longest_prompt, check_stop)
 
 
-def choose_engine(policy: Policy, config: Config) -> str:
+def choose_engine(config: Config, device: torch.device) -> str:
     """ "hf" or "vllm".
 
     Raises:
@@ -87,15 +86,15 @@ def choose_engine(policy: Policy, config: Config) -> str:
     asked, model = config.rollout.engine, config.model
     same_bits = (model.quantization is None) == (config.rollout.vllm.quantization is None)
     if asked == "auto":
-        able = on_gpu(policy) and find_spec("vllm") and has_adapter(policy)
+        able = on_gpu(device) and find_spec("vllm") and model.lora is not None
         asked = "vllm" if able and same_bits and model.dtype != "float32" else "hf"
     if asked == "hf":
         return "hf"
-    if not on_gpu(policy):
+    if not on_gpu(device):
         raise UserError("vLLM needs a GPU; set rollout.engine to hf")
     if find_spec("vllm") is None:
         raise UserError("vLLM is not installed: pip install vllm, or set rollout.engine to hf")
-    if not has_adapter(policy):
+    if model.lora is None:
         raise UserError(
             "vLLM is handed adapters only, and all weights are trained here: set rollout.engine to "
             "hf, or train an adapter (--lora)"
@@ -130,9 +129,9 @@ def _check_bnb_plugin() -> None:
         ) from None
 
 
-def on_gpu(policy: Policy) -> bool:
-    """Whether the policy is on a CUDA device."""
-    return policy.device.type == "cuda"
+def on_gpu(device: torch.device) -> bool:
+    """Whether it is a CUDA device."""
+    return device.type == "cuda"
 
 
 class HFSampler:

@@ -9,6 +9,7 @@ import resource
 import shlex
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -55,7 +56,7 @@ def run(
     resume: str | None,
     dry_run: bool,
     recipe: str,
-    config_file: str | None,
+    config_file: str | Sequence[str] | None,
     overrides: dict[str, Any],
 ) -> int:
     """Carry out the command line; returns the exit status.
@@ -154,11 +155,12 @@ def _on_a_gpu(config: Config, shape: memory.Shape) -> str:
 
 
 def planned_sampler(config: Config, device: torch.device) -> int | None:
-    """Bytes that vLLM will hold during updates, where it will sample; before anything is loaded."""
-    may = device.type == "cuda" and config.model.lora is not None and find_spec("vllm") is not None
-    if not may or config.rollout.engine == "hf":
-        return None
-    if config.rollout.engine == "auto" and config.model.quantization is not None:
+    """Bytes that vLLM will hold during updates; None where transformers samples.
+
+    Raises:
+        UserError: an engine that is not there or would run another policy.
+    """
+    if choose_engine(config, device) == "hf":
         return None
     from lens_ref.rlvr.vllm_engine import held_during_updates
 
@@ -243,11 +245,6 @@ def train_all(runs: list[RunFolder]) -> int:
         with stop, Inputs() as inputs:
             for folder in runs:
                 train_one(folder, inputs, stop)
-    except torch.OutOfMemoryError as error:
-        raise UserError(
-            f"out of GPU memory ({str(error).splitlines()[0]}); set rollout.batch_rows, "
-            "rollout.max_new_tokens or loss.micro_batch_tokens lower, or see --dry-run"
-        ) from error
     except Interrupted:
         command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}"
         console.print(f"stopped and saved; go on with: {command}")
@@ -307,13 +304,9 @@ def keep_activations(config: Config, policy: Policy) -> None:
     shape = memory.read_shape(config.model.path)
     if config.model.gradient_checkpointing != "auto" or shape is None:
         return
-    sampler = None
-    if choose_engine(policy, config) == "vllm":
-        from lens_ref.rlvr.vllm_engine import held_during_updates
-
-        sampler = held_during_updates(policy.device, config, memory.PROMPT_TOKENS)
     loaded = memory.make_plan(config, shape, policy.device).weights
-    free = memory.available(config, policy.device) + loaded
+    free = memory.available(config, policy.device, loaded)
+    sampler = planned_sampler(config, policy.device)
     plan = memory.plan_for(config, shape, policy.device, free, sampler)
     keep_less(plan.less)
     checkpoint_layers(policy.model, plan.recomputed)

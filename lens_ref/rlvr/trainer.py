@@ -28,9 +28,9 @@ from lens_ref.rlvr.run_folder import RunFolder, Table, cut_jsonl, environment, w
 from lens_ref.rlvr.sampler import derive_seed, make_sampler
 from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.stopwatch import Stopwatch, describe_gpu, peak_gb, reset_peak
-from lens_ref.rlvr.tasks import Questions
+from lens_ref.rlvr.tasks import Questions, common_ids
 from lens_ref.rlvr.treatment import Treatment
-from lens_ref.rlvr.update import Updater, loss_settings
+from lens_ref.rlvr.update import Updater, UpdateStats, loss_settings
 from lens_ref.verifier import Verifier
 
 GROUP_COLUMNS = ["step", "question", "level", "responses", "correct", "kind", "confidence"]
@@ -192,14 +192,18 @@ class Trainer:
         position = self.step % per_batch
         questions = slice(position * size, (position + 1) * size)
         clock.lap("rest")
-        stats = self.updater.step(batch, questions, self.step)
+        # with the sampler's old log-probabilities the first update alone compares like with like
+        compares = self.config.loss.old_logprobs == "sampler" and position == 0
+
+        def check(stats: UpdateStats) -> None:
+            if compares:
+                self._check_drift(stats.drift)
+
+        stats = self.updater.step(batch, questions, self.step, check)
         took = clock.lap("update")
         drift: float | None = metrics.mean_drift(batch, questions)
-        if (
-            self.config.loss.old_logprobs == "sampler"
-        ):  # only the first update compares like with like
-            drift = stats.drift if position == 0 else None
-            self._check_drift(drift)
+        if self.config.loss.old_logprobs == "sampler":
+            drift = stats.drift if compares else None
         self.step += 1
         tokens = int(batch.samples.lengths[questions].sum())
         sampled = clock.seconds.get("sample")
@@ -399,10 +403,10 @@ def check_disjoint(train: Questions, test: Questions) -> None:
     Raises:
         UserError: with the number of common problems and one id.
     """
-    trained = {" ".join(q.problem.split()) for q in train.items}
-    common = [q.id for q in test.items if " ".join(q.problem.split()) in trained]
+    common = common_ids(train, test)
     if common:
         raise UserError(
             f"{len(common)} of {len(test)} test questions are also training questions "
-            f"(for example {common[0]!r})"
+            f"(for example {common[0]!r}); leave them out of a source of data.train with "
+            "where: [not_in_test], or accept them with data.overlap=report"
         )

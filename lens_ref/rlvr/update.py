@@ -117,13 +117,20 @@ class Updater:
                 entropy[i, : len(its_entropy)] = its_entropy
         return replace(batch, old_logprobs=old.reshape(shape), entropy=entropy.reshape(shape))
 
-    def step(self, batch: Batch, questions: slice, update: int) -> UpdateStats:
+    def step(
+        self,
+        batch: Batch,
+        questions: slice,
+        update: int,
+        check: Callable[[UpdateStats], None] = lambda stats: None,
+    ) -> UpdateStats:
         """One optimizer step on the groups of `questions`.
 
         Args:
             batch: graded and valued.
             questions: which of its B groups.
             update: updates done so far in the run, for the warm-up.
+            check: sees the statistics before the weights change; what it raises stops the update.
 
         Raises:
             UserError: the policy, a ratio or the gradient is not finite; the weights are left as
@@ -204,11 +211,9 @@ class Updater:
                 f"update {update + 1}: gradient norm {norm}; the weights are unchanged "
                 "(is optimizer.lr too high?)"
             )
-        self.check_stop()
-        self.optimizer.step()
         loss, *totals = sums.tolist()
         clip, ratio, kl, entropy_mean, drift_mean = (x / tokens if tokens else None for x in totals)
-        return UpdateStats(
+        stats = UpdateStats(
             loss,
             clip,
             ratio,
@@ -221,6 +226,10 @@ class Updater:
             count,
             self.token_budget,
         )
+        self.check_stop()
+        check(stats)
+        self.optimizer.step()
+        return stats
 
     def _advantages(self, batch: Batch) -> Tensor:
         """`[B, G]` or `[B, G, T]`: the signal's, weighed by how much likelier the policy draws a
@@ -273,7 +282,8 @@ class Updater:
                     shortage = str(error).splitlines()[0]
                     break
                 yield rows, result
-                left = [i for i in left if i not in set(rows)]
+                done = set(rows)
+                left = [i for i in left if i not in done]
             if shortage is not None:
                 self._make_do(sum(totals[i] for i in chunk), len(chunk), shortage)
 

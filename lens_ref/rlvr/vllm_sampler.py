@@ -303,8 +303,10 @@ def _check_ends(
     """An answer ends with its first stop token, which it holds, or with the length limit."""
     stops = torch.tensor(stop_ids)
     for answer, tokens in zip(answers, ids, strict=True):
+        if not len(tokens):
+            raise UserError("vLLM returned an answer without tokens; set rollout.engine to hf")
         length, truncated = response_lengths(tokens.unsqueeze(0), stops)
-        right_end = int(length) == len(tokens) > 0
+        right_end = int(length) == len(tokens)
         if bool(truncated):
             right_end = right_end and answer.finish_reason == "length" and len(tokens) == max_tokens
         else:

@@ -94,6 +94,7 @@ def test_two_methods_in_one_session(folder: Path, tmp_path: Path) -> None:
     for run in (parent / "grpo-seed0", parent / "lens-seed0"):
         rows = rows_of(run)
         assert [row["step"] for row in rows] == list("1234")
-        assert len({row["adapter"] for row in rows}) >= (4 if "lens" in run.name else 1)
+        if "lens" in run.name:  # GRPO learns nothing where every answer is wrong
+            assert len({row["adapter"] for row in rows}) == 4
         assert json.loads((run / "manifest.json").read_text("utf-8"))["sampler"]["engine"] == "vllm"
     assert (parent / "report.html").is_file()

@@ -1,4 +1,4 @@
-"""vLLM on a GPU: its log-probabilities against transformers, adapters swapped, a run resumed.
+"""vLLM on a GPU: its log-probabilities against transformers, adapters swapped.
 
 LENS_REF_GPU_MODEL names a model folder; without it a random Qwen2 is made. Bounds are for bfloat16:
 single tokens differ by up to 0.4 nats, means by far less.

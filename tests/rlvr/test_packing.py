@@ -17,7 +17,7 @@ from lens_ref.rlvr.attention import packed_attention
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import LoraConfig, ModelConfig
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.logprobs import head_logprobs, token_logprobs
+from lens_ref.rlvr.logprobs import can_pack, head_logprobs, token_logprobs
 from lens_ref.rlvr.policy import Policy, checkpoint_layers, checkpointed, load_policy
 from lens_ref.rlvr.update import micro_batches
 from tests.rlvr.helpers import (
@@ -63,7 +63,7 @@ def scores_and_gradients(policy: Policy, packed: bool) -> tuple[Tensor, Tensor, 
 
 
 def test_packed_equals_padded_equals_alone(adapted: Policy) -> None:
-    assert adapted.packed
+    assert can_pack(adapted.model)
     packed, padded = (scores_and_gradients(adapted, p) for p in (True, False))
     torch.testing.assert_close(packed, padded, rtol=0, atol=2e-6)
     assert all(gradient.abs().max() > 1e-4 for gradient in packed[2])  # they say something
@@ -76,7 +76,7 @@ def test_packed_equals_padded_equals_alone(adapted: Policy) -> None:
 
 def test_rows_do_not_see_each_other(adapted: Policy) -> None:
     """The neighbour is another one; the row is the same to the bit."""
-    assert adapted.packed
+    assert can_pack(adapted.model)
     neighbours = [torch.tensor([LLO, EOS]), torch.tensor([HELLO, HE])]
     first, second = (
         token_logprobs(adapted.model, [(BOS,), (BOS, HE)], [n, RESPONSES[0]], 1.0, packed=True)[0]
@@ -96,12 +96,12 @@ def test_a_leak_between_rows_is_noticed(llama: Path, monkeypatch: pytest.MonkeyP
         return packed_attention(module, q, k, v, cu_seq_lens_q=whole, max_length_q=q.shape[2])
 
     monkeypatch.setitem(attention.AttentionInterface._global_mapping, attention.NAME, leaky)
-    assert not load_policy(ModelConfig(path=str(llama)), CPU, 0).packed
+    assert not can_pack(load_policy(ModelConfig(path=str(llama)), CPU, 0).model)
 
 
 def test_a_model_without_packing_arguments_is_padded(tmp_path: Path) -> None:
     policy = load_policy(ModelConfig(path=str(save_model(tmp_path, "falcon"))), CPU, 0)
-    assert not policy.packed
+    assert not can_pack(policy.model)
     logprobs, _ = policy.logprobs(PROMPTS, RESPONSES, 1.0)
     assert [len(row) for row in logprobs] == [4, 1, 3]
 
@@ -110,8 +110,10 @@ def test_a_sliding_window_is_kept(tmp_path: Path) -> None:
     """Window 2: the third token of a row can't see its first, in packed rows as in padded ones."""
     window = {"use_sliding_window": True, "sliding_window": 2, "max_window_layers": 0}
     policy = load_policy(ModelConfig(path=str(save_model(tmp_path, "qwen2", **window))), CPU, 0)
+    assert can_pack(policy.model)
     full = load_policy(ModelConfig(path=str(save_model(tmp_path / "full", "qwen2"))), CPU, 0)
     full.model.load_state_dict(policy.model.state_dict())
+    assert can_pack(full.model)
     both = [token_logprobs(policy.model, PROMPTS, RESPONSES, 1.0, packed)[0] for packed in (1, 0)]
     torch.testing.assert_close(*both, rtol=0, atol=2e-6)
     unlimited, _ = token_logprobs(full.model, PROMPTS, RESPONSES, 1.0, True)
@@ -269,6 +271,7 @@ def test_a_shortage_of_memory_halves_the_budget_and_loses_nothing(
     batch = signed(sampled_batch(plain))
     everything = slice(None)
     expected = tiny_updater(plain).step(batch, everything, 0)
+    short.packed = can_pack(short.model)  # a micro-batch is what its rows add up to
     tried = limit_memory(short, monkeypatch, 300)
     updater = tiny_updater(short, micro_batch_tokens=1000)
     found = updater.step(batch, everything, 0)
@@ -287,8 +290,9 @@ def test_the_old_logprobs_survive_a_shortage_too(monkeypatch: pytest.MonkeyPatch
     policy = load_tiny()
     batch = sampled_batch(policy)
     expected = batch.old_logprobs
-    limit_memory(policy, monkeypatch, 200)
+    tried = limit_memory(policy, monkeypatch, 200)
     found = tiny_updater(policy, micro_batch_tokens=1000).freeze_old(batch).old_logprobs
+    assert tried[0] > 200
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
@@ -331,7 +335,7 @@ def test_an_answer_that_never_fits_first_costs_activations_then_the_run(
 
 
 def test_the_correction_by_hand() -> None:
-    """Trainer −1, sampler −1.5, −0.5 and −4: weights e^.5, e^−.5 and min(e^3, 2); padding 0."""
+    """Trainer −1, sampler −1.5, −0.5 and −4: weights e^.5, e^−.5 and min(e^3, 2); padding 1."""
     policy = load_tiny()
     updater = tiny_updater(policy, sampler_correction="truncate", correction_cap=2.0)
     batch = sampled_batch(policy)

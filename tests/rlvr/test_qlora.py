@@ -10,6 +10,7 @@ import torch
 from lens_ref.rlvr import policy as policy_module
 from lens_ref.rlvr.config import LoraConfig, ModelConfig
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.logprobs import can_pack
 from lens_ref.rlvr.policy import load_policy
 from tests.rlvr.helpers import CPU, save_model
 from tests.rlvr.test_packing import PROMPTS, RESPONSES, with_random_adapter
@@ -36,7 +37,7 @@ def test_a_4_bit_policy_trains(kind: str, tmp_path: Path) -> None:
     folder = save_model(tmp_path, kind, **WIDE)
     four = with_random_adapter(load_policy(settings(folder, quantization="nf4"), CPU, 0), 0.05)
     full = with_random_adapter(load_policy(settings(folder), CPU, 0), 0.05)
-    assert four.packed
+    assert can_pack(four.model)
     base = {n: p for n, p in four.model.named_parameters() if not p.requires_grad}
     assert {p.dtype for n, p in base.items() if "proj.base_layer.weight" in n} == {torch.uint8}
     scored, exact = (torch.cat(p.logprobs(PROMPTS, RESPONSES, 1.0)[0]) for p in (four, full))

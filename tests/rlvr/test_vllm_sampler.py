@@ -518,27 +518,27 @@ def test_auto_takes_vllm_where_it_serves(
 ) -> None:
     auto = config_for(folders["llama"], rollout__engine="auto")
     policy = policy_for(auto)
-    assert choose_engine(policy, auto) == "hf"  # neither a GPU nor vLLM
+    assert choose_engine(auto, CPU) == "hf"  # neither a GPU nor vLLM
     assert isinstance(make_sampler(policy, auto, 4, no_stop), HFSampler)
     monkeypatch.setattr(sampler, "on_gpu", lambda policy: True)
-    assert choose_engine(policy, auto) == "hf"
+    assert choose_engine(auto, CPU) == "hf"
     install()
-    assert choose_engine(policy, auto) == "vllm"
+    assert choose_engine(auto, CPU) == "vllm"
     full = config_for(folders["llama"], rollout__engine="auto", model__lora=None)
-    assert choose_engine(load_policy(full.model, CPU, 0), full) == "hf"
+    assert choose_engine(full, CPU) == "hf"
     in_32_bits = config_for(folders["llama"], rollout__engine="auto", model__dtype="float32")
-    assert choose_engine(policy, in_32_bits) == "hf"
+    assert choose_engine(in_32_bits, CPU) == "hf"
     four_bits = {"rollout__engine": "auto", "model__quantization": "nf4"}
-    assert choose_engine(policy, config_for(folders["llama"], **four_bits)) == "hf"
+    assert choose_engine(config_for(folders["llama"], **four_bits), CPU) == "hf"
     monkeypatch.setattr(sampler.metadata, "version", lambda name: "0.20.2")
     both = {**four_bits, "rollout__vllm": {"quantization": "bitsandbytes"}}
-    assert choose_engine(policy, config_for(folders["llama"], **both)) == "vllm"
+    assert choose_engine(config_for(folders["llama"], **both), CPU) == "vllm"
 
 
 def test_hf_is_hf_everywhere(install: Install, folders: dict[str, Path]) -> None:
     install()
     config = config_for(folders["llama"], rollout__engine="hf")
-    assert choose_engine(policy_for(config), config) == "hf"
+    assert choose_engine(config, CPU) == "hf"
 
 
 def refusal(policy: Policy, config: Config) -> str:
@@ -574,7 +574,7 @@ def test_qlora_with_vllm(
     install()
     folder, policy = folders["llama"], policy_for(config_for(folders["llama"]))
     corrected = config_for(folder, model__quantization="nf4", loss__sampler_correction="truncate")
-    assert choose_engine(policy, corrected) == "vllm"
+    assert choose_engine(corrected, CPU) == "vllm"
     both = config_for(
         folder, model__quantization="nf4", rollout__vllm={"quantization": "bitsandbytes"}
     )
@@ -586,8 +586,8 @@ def test_qlora_with_vllm(
         return versions[name]
 
     monkeypatch.setattr(sampler.metadata, "version", version)
-    assert choose_engine(policy, both) == "vllm"
+    assert choose_engine(both, CPU) == "vllm"
     versions["vllm"] = "0.32.0"
     assert "pip install vllm-bnb-plugin" in refusal(policy, both)
     versions["vllm-bnb-plugin"] = "0.0.3"
-    assert choose_engine(policy, both) == "vllm"
+    assert choose_engine(both, CPU) == "vllm"
