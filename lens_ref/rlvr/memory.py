@@ -162,27 +162,24 @@ class Plan:
         return held + max(self.gradients + self.activations, self.cache)
 
     def __str__(self) -> str:
-        recomputed = f"({self.recomputed} of {self.layers} layers recomputed)"
-        recomputed = (
-            recomputed.replace(")", ", one MLP product in the others)")
-            if (self.less and self.recomputed < self.layers)
-            else recomputed
-        )
+        recomputed = f"{self.recomputed} of {self.layers} layers recomputed"
+        if self.less and self.recomputed < self.layers:
+            recomputed += ", a product in the others"
         rows = [
             ("weights", self.weights),
             ("adapter", self.adapter),
             ("gradients", self.gradients),
             ("optimizer state", self.optimizer),
-            (f"activations {recomputed}", self.activations),
+            (f"activations ({recomputed})", self.activations),
             ("key-value cache of a sampling chunk", self.cache),
             ("vLLM: weights and cache", self.sampler),
             ("peak (updating and sampling alternate)", self.total),
         ]
-        return "\n".join(f"  {name:<46}{gigabytes(size):>10}" for name, size in rows if size)
+        return "\n".join(f"  {name:<68}{gigabytes(size):>10}" for name, size in rows if size)
 
 
-BYTES_IN_4_BITS = 0.53
-"""A weight in blocks of 64 with a doubly quantised scale: 4 bits + 8 / 64 + 32 / (64·256)."""
+BYTES_IN_NF4 = 0.516
+"""A weight, in blocks of 64 with doubly quantised scales: 4 + 8 / 64 + 32 / (64·256) bits."""
 
 
 def make_plan(
@@ -220,7 +217,7 @@ def make_plan(
     kept += shape.block_activations(fused) if recomputed else 0  # one at a time
     rows = min(config.rollout.batch_rows, config.rollout.questions * config.rollout.responses)
     return Plan(
-        weights=int(shape.matrices * BYTES_IN_4_BITS + shape.embeddings * size)
+        weights=int(shape.matrices * BYTES_IN_NF4 + shape.embeddings * size)
         if config.model.quantization
         else shape.parameters * size + halves,
         adapter=adapter * 4,

@@ -87,6 +87,30 @@ def test_what_is_planned_is_what_will_sample(
     assert (session.planned_sampler(config, CUDA) is not None) == with_vllm
 
 
+@pytest.mark.parametrize(
+    ("budget", "recomputed", "less", "measured"),
+    [  # one H100, torch 2.11.0: peak of an update of 4 answers, 4,096 tokens each
+        (4096, 0, False, 17.90),
+        (8192, 0, False, 27.07),
+        (8192, 12, False, 21.37),
+        (16384, 36, False, 12.31),
+        (8192, 0, True, 19.38),
+        (8192, 12, True, 16.26),
+    ],
+)
+def test_the_plan_of_an_update_against_measurements(
+    budget: int, recomputed: int, less: bool, measured: float
+) -> None:
+    config = load("qwen2.5-3b-lora", {"loss.micro_batch_tokens": budget})
+    shape = memory.read_shape(config.model.path)
+    assert shape is not None
+    tokens = max(budget, memory.PROMPT_TOKENS + config.rollout.max_new_tokens)
+    plan = memory.make_plan(config, shape, CUDA, recomputed, sampler=0, less=less)
+    used = (plan.activations - memory.logits_bytes(CUDA)) * budget / tokens
+    total = plan.total - plan.activations + used + memory.logits_bytes(CUDA)
+    assert total / 1e9 == pytest.approx(measured, rel=0.06)
+
+
 def test_a_policy_keeps_what_memory_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No memory: every layer is computed again; enough: none."""
     config = small_config(model__path=str(save_model(tmp_path, "llama")))
