@@ -53,7 +53,7 @@ def settings(folder: Path, **more: Any) -> Config:
             "rollout.max_new_tokens": LENGTH,
             "rollout.engine": "vllm",
             "loss.updates_per_rollout": 1,
-            "loss.micro_batch_tokens": 8192,
+            "loss.micro_batch_tokens": 16384,
             "optimizer.lr": 1e-5,
         }
         | more,
