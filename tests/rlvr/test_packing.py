@@ -30,6 +30,7 @@ from tests.rlvr.helpers import (
     load_tiny,
     sampled_batch,
     save_model,
+    tiny_sampler,
     tiny_updater,
 )
 
@@ -375,3 +376,26 @@ def test_a_failure_after_the_gradient_would_count_twice_so_nothing_follows_it(
     monkeypatch.setattr(torch, "stack", stack)
     found = updater.step(batch, slice(None), 0)
     assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
+
+
+def test_sampling_is_unmoved_by_the_packed_attention(qwen2: Path) -> None:
+    """Prompts of different lengths, padded on the left, with a cache: a model that packs its
+    updates samples what it would without."""
+    settings = ModelConfig(path=str(qwen2), lora=LORA)
+    plain, packing = (with_random_adapter(load_policy(settings, CPU, 0)) for _ in range(2))
+    assert can_pack(packing.model)
+    assert packing.model.config._attn_implementation != plain.model.config._attn_implementation
+    expected, found = (
+        tiny_sampler(policy, max_new_tokens=12).sample(PROMPTS, 3, seed=5)
+        for policy in (plain, packing)
+    )
+    assert torch.equal(found.ids, expected.ids)
+    torch.testing.assert_close(found.logprobs, expected.logprobs, rtol=0, atol=1e-6)
+    rows = [p for p in PROMPTS for _ in range(3)]
+    answers = zip(found.ids.flatten(0, 1), found.lengths.flatten().tolist(), strict=True)
+    trainer, _ = token_logprobs(
+        packing.model, rows, [ids[:length] for ids, length in answers], 1.0, packed=True
+    )
+    torch.testing.assert_close(
+        torch.cat(trainer).detach(), found.logprobs[found.mask], rtol=0, atol=1e-5
+    )
