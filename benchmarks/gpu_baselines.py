@@ -26,6 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from lens_ref import grpo_loss
+from lens_ref.rlvr.memory import KNOWN
 
 CHUNK = 1024
 """Positions whose logits exist at once in the chunked baseline."""
@@ -33,8 +34,6 @@ PAD, EOS, UNK = range(3)
 """Token ids of the random models' tokenizer."""
 CLIP = 0.2
 
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-MORE = ("intermediate_size", "vocab_size", "max_position_embeddings", "rms_norm_eps")
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 5e5,
@@ -45,18 +44,18 @@ LLAMA3_ROPE = {
 }
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "qwen2.5-3b": {
+        **KNOWN["Qwen/Qwen2.5-3B"],
         "model_type": "qwen2",
-        "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-        **dict(zip(SIZES, (2048, 36, 16, 2), strict=True)),
-        **dict(zip(MORE, (11008, 151936, 32768, 1e-6), strict=True)),
+        "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-6,
     },
     "llama-3.1-8b": {
+        **KNOWN["meta-llama/Llama-3.1-8B-Instruct"],
         "model_type": "llama",
-        "tie_word_embeddings": False,
         "rope_parameters": LLAMA3_ROPE,
-        **dict(zip(SIZES, (4096, 32, 32, 8), strict=True)),
-        **dict(zip(MORE, (14336, 128256, 131072, 1e-5), strict=True)),
+        "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-5,
     },
 }
 """Config numbers of the public model cards, `model_type` included."""

@@ -18,12 +18,15 @@ import torch
 from benchmarks.gpu_baselines import random_rows, save_random_model
 from lens_ref import lens_advantages
 from lens_ref.core import Signal
+from lens_ref.rlvr import memory
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.collect import without_paths
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.metrics import mean_drift
 from lens_ref.rlvr.policy import checkpoint_layers, keep_less, load_policy
 from lens_ref.rlvr.sampler import Sampler, make_sampler
+from lens_ref.rlvr.stopwatch import Stopwatch
 from lens_ref.rlvr.tasks import Question
 from lens_ref.rlvr.update import Updater
 
@@ -36,7 +39,7 @@ def weights(name: str, work: Path) -> Path:
     folder = work / name
     if not (folder / "config.json").is_file():
         save_random_model(name, folder, "cuda")
-        torch.cuda.empty_cache()
+        memory.give_back()
     return folder
 
 
@@ -84,16 +87,13 @@ def rollouts(work: Path, save: Save) -> None:
         texts = [TokensPrompt(prompt_token_ids=list(p)) for p in prompts]
         began = time.perf_counter()
         out = sampler.llm.generate(texts, parameters, lora_request=sampler.request, use_tqdm=False)
-        took = time.perf_counter() - began
-        tokens = sum(len(answer.token_ids) for one in out for answer in one.outputs)
-        return {"seconds": took, "tokens": tokens, "tokens_per_second": tokens / took}
+        tokens = [len(answer.token_ids) for one in out for answer in one.outputs]
+        return speed(time.perf_counter() - began, sum(tokens))
 
     def ours(seed: int) -> dict[str, float]:
         began = time.perf_counter()
         samples = sampler.sample(prompts, RESPONSES, seed)
-        took = time.perf_counter() - began
-        tokens = int(samples.lengths.sum())
-        return {"seconds": took, "tokens": tokens, "tokens_per_second": tokens / took}
+        return speed(time.perf_counter() - began, int(samples.lengths.sum()))
 
     ours(0)
     runs: dict[str, list[Any]] = {"vllm_alone": [], "vllm_alone_logprobs": [], "lens_ref": []}
@@ -120,6 +120,11 @@ def rollouts(work: Path, save: Save) -> None:
     sampler.close()
 
 
+def speed(seconds: float, tokens: int) -> dict[str, float]:
+    """What a run of sampling is recorded as."""
+    return {"seconds": seconds, "tokens": tokens, "tokens_per_second": tokens / seconds}
+
+
 def engine(work: Path) -> tuple[Config, Any, Any, dict[str, Any]]:
     """Settings, policy and vLLM sampler on random weights of Qwen2.5-3B, and the start-up time."""
     config = settings(weights("qwen2.5-3b", work))
@@ -139,12 +144,11 @@ def whole_step(
     loss = replace(config.loss, old_logprobs=old)
     updater = Updater(policy, config.rollout, config.optimizer, loss, lambda: None)
     perturb(policy, 1e-4)
-    times: dict[str, float] = {}
-    begin = time.perf_counter()
+    clock = Stopwatch()
 
     def lap(name: str) -> None:
         torch.cuda.synchronize()
-        times[name] = time.perf_counter() - begin - sum(times.values())
+        clock.lap(name)
 
     sampler.sync()
     lap("sync")
@@ -160,12 +164,13 @@ def whole_step(
     lap("advantages")
     updater.step(replace(batch, signal=signal), slice(None), 1000)
     lap("update")
-    times["total"] = sum(times.values())
-    times["tokens"] = int(samples.lengths.sum())
-    times["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
-    drift = (batch.old_logprobs - samples.logprobs).abs()[samples.mask]  # type: ignore[operator]
-    times["drift"] = float(drift.mean())
-    return times
+    return {
+        **clock.seconds,
+        "total": clock.total(),
+        "tokens": int(samples.lengths.sum()),
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+        "drift": mean_drift(batch),
+    }
 
 
 @torch.no_grad()

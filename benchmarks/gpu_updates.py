@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from benchmarks.gpu_baselines import (
     trl_step,
 )
 from lens_ref.core import Signal
+from lens_ref.rlvr import memory
 from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.config import (
     LoraConfig,
@@ -114,12 +114,6 @@ def flops(parameters: int, tokens_per_second: float) -> float:
     return 4 * parameters * tokens_per_second / BF16_PEAK
 
 
-def free() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
     """An update of 4 × 4,096 tokens: Hugging Face + PEFT, TRL, and this project."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -153,9 +147,9 @@ def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
                 model, work.rows, work.advantages, work.old, m, chunked=c, autocast=a
             )
             record(label, step, micro_batch=m, autocast=autocast)
-            free()
+            memory.give_back()
     del model, step
-    free()
+    memory.give_back()
 
     best, layers = None, 0
     on_gpu = device.type == "cuda"
@@ -171,7 +165,7 @@ def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
             label = f"lens_ref_budget{budget}_recomputed{recomputed}{'_less' if less else ''}"
             own = {"budget": budget, "recomputed": recomputed, "keeps_less": less}
             record(label, Own(policy, work, budget), **own)
-            free()
+            memory.give_back()
             fits = (variants[label].get("peak_gb") or 0) <= memory_gb
             speed = variants[label].get("tokens_per_second", 0.0)
             if fits and speed > variants.get(best, {}).get("tokens_per_second", 0.0):
@@ -179,7 +173,7 @@ def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
                 if on_gpu:
                     found["profile"] = kernels(Own(policy, work, budget))
         del policy
-        free()
+        memory.give_back()
     found["best_within_memory"], found["memory_limit_gb"] = best, memory_gb
     policy = own_policy(shape, device, compiled=False)
     checkpoint_layers(policy.model, layers)
@@ -187,7 +181,7 @@ def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
     label = f"lens_ref_uncompiled_recomputed{layers}"
     record(label, Own(policy, work, tokens // 4), budget=tokens // 4, recomputed=layers)
     del policy
-    free()
+    memory.give_back()
 
     try:  # last: it patches the model for good
         model = build_random_model(shape, device, dtype, lora_config())
@@ -200,7 +194,7 @@ def compare(name: str, memory_gb: float, tiny: bool, save: Save) -> None:
                     micro_batch=m,
                 )
                 del trainer
-            free()
+            memory.give_back()
     except Exception as error:  # TRL's own failure must not lose the other figures
         variants["trl"] = {"error": f"{type(error).__name__}: {error}"}
         print("trl", variants["trl"], flush=True)
@@ -255,7 +249,7 @@ def growth(name: str, tiny: bool, save: Save) -> None:
         print("group", group, found["by_group"][group], flush=True)
         save(found)
     del policy
-    free()
+    memory.give_back()
     for vocabulary in (2000, 4000) if tiny else (32768, 151936, 262144):
         policy = own_policy({**base, "vocab_size": vocabulary}, device, device.type == "cuda")
         checkpoint_layers(policy.model, len(layers_of(policy.model)))
@@ -269,7 +263,7 @@ def growth(name: str, tiny: bool, save: Save) -> None:
         print("vocabulary", vocabulary, result, flush=True)
         save(found)
         del policy
-        free()
+        memory.give_back()
 
 
 FAMILIES = {

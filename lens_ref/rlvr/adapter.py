@@ -45,15 +45,12 @@ def adapter_hash(tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def save_adapter(policy: Policy, folder: Path, dtype: torch.dtype) -> str:
-    """Write `adapter_config.json` and `adapter_model.safetensors`; returns the adapter's hash."""
-    tensors = adapter_tensors(policy, dtype)
-    write_adapter(policy, folder, tensors)
-    return adapter_hash(tensors)
-
-
 def write_adapter(policy: Policy, folder: Path, tensors: dict[str, Tensor]) -> None:
-    """The two files, from tensors that are at hand."""
+    """Write `adapter_config.json` and `adapter_model.safetensors`.
+
+    Args:
+        tensors: from `adapter_tensors`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     policy.model.peft_config[ADAPTER].save_pretrained(str(folder))
     save_file(tensors, folder / WEIGHTS_FILE)

@@ -243,6 +243,11 @@ class Config:
         (method,) = self.methods
         return method
 
+    @property
+    def same_bits(self) -> bool:
+        """Whether vLLM's weights would be in 4 bits exactly where the trainer's are."""
+        return (self.model.quantization is None) == (self.rollout.vllm.quantization is None)
+
     def single(self, method: str) -> Config:
         """The same run with one method."""
         return replace(self, methods=(method,))

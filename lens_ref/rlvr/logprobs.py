@@ -16,6 +16,11 @@ LOGITS_CHUNK = {"cpu": 2**24, "cuda": 2**27}
 Rows = list[tuple[int, ...]]
 
 
+def logits_chunk(device: torch.device) -> int:
+    """Logits computed at once on this device."""
+    return LOGITS_CHUNK.get(device.type, LOGITS_CHUNK["cpu"])
+
+
 def token_logprobs(
     model: Any, prompts: Rows, responses: list[Tensor], temperature: float, packed: bool = False
 ) -> tuple[list[Tensor], list[Tensor]]:
@@ -36,30 +41,40 @@ def token_logprobs(
         gradients are on) and detached entropies over the full vocabulary.
     """
     device = next(model.parameters()).device
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = _base(model)
     rows = [torch.cat([torch.tensor(p), r.cpu()]) for p, r in zip(prompts, responses, strict=True)]
     lengths = [len(response) for response in responses]
     # the state at position t − 1 predicts token t
     spans = [(len(p) - 1, len(p) - 1 + n) for p, n in zip(prompts, lengths, strict=True)]
     if packed:
-        starts = torch.tensor([0, *map(len, rows)]).cumsum(0).tolist()
-        hidden = _packed_states(base, rows, starts, device)
-        places = [torch.arange(s + a, s + b) for s, (a, b) in zip(starts, spans, strict=False)]
+        hidden = _packed_states(base, rows, device)
+        offsets = _bounds(rows)[:-1].tolist()
     else:
         # Padding on the right: causal attention never sees it, so it needs no mask.
         ids = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
         hidden = base.base_model(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)
-        places = [torch.arange(a, b) + i * ids.shape[1] for i, (a, b) in enumerate(spans)]
+        offsets = [i * ids.shape[1] for i in range(len(rows))]
+    places = [torch.arange(a, b) + start for start, (a, b) in zip(offsets, spans, strict=True)]
     targets = torch.cat([r.cpu() for r in responses]).to(device)
     states = hidden.index_select(0, torch.cat(places).to(device))
     logprobs, entropy = head_logprobs(base.get_output_embeddings(), states, targets, temperature)
     return list(logprobs.split(lengths)), list(entropy.split(lengths))
 
 
-def _packed_states(base: Any, rows: list[Tensor], starts: list[int], device: Any) -> Tensor:
+def _base(model: Any) -> Any:
+    """The transformers model itself, under an adapter or not."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _bounds(rows: list[Tensor]) -> Tensor:
+    """int32 `[N + 1]`: where each of the packed rows begins, and where the last one ends."""
+    return torch.tensor([0, *map(len, rows)]).cumsum(0).int()
+
+
+def _packed_states(base: Any, rows: list[Tensor], device: Any) -> Tensor:
     """`[T, width]` last hidden states of all rows, T their tokens together."""
     position = torch.cat([torch.arange(len(row)) for row in rows]).to(device)
-    bounds = torch.tensor(starts, dtype=torch.int32).to(device)
+    bounds = _bounds(rows).to(device)
     longest = max(map(len, rows))
     with no_mask():
         output = base.base_model(
@@ -151,7 +166,7 @@ class _HeadLogprobs(torch.autograd.Function):
 
 
 def _chunks(weight: Tensor, *columns: Tensor) -> Any:
-    size = max(1, LOGITS_CHUNK.get(weight.device.type, 2**24) // weight.shape[0])
+    size = max(1, logits_chunk(weight.device) // weight.shape[0])
     return zip(*(column.split(size) for column in columns), strict=True) if len(columns[0]) else ()
 
 
@@ -221,7 +236,7 @@ def can_pack(model: Any) -> bool:
     A row behind another must not notice what the other holds, and must come out as it does alone.
     The model must be free of dropout.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = _base(model)
     device = next(model.parameters()).device
     vocabulary = model.get_input_embeddings().weight.shape[0]
     draw = torch.Generator().manual_seed(0)
@@ -230,8 +245,7 @@ def can_pack(model: Any) -> bool:
     )
 
     def states(*rows: Tensor) -> Tensor:
-        starts = [PROBE_TOKENS * i for i in range(len(rows) + 1)]
-        return _packed_states(base, list(rows), starts, device)[-PROBE_TOKENS:].float()
+        return _packed_states(base, list(rows), device)[-PROBE_TOKENS:].float()
 
     usual_attention = base.config._attn_implementation
     packs = False

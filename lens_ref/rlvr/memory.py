@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ import torch
 
 from lens_ref.rlvr.config import Config
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.logprobs import LOGITS_CHUNK
-from lens_ref.rlvr.policy import model_folder, resolve_dtype
+from lens_ref.rlvr.logprobs import logits_chunk
+from lens_ref.rlvr.policy import compiles, model_folder, resolve_dtype
 
 PROMPT_TOKENS = 512
 """Assumed length of the longest prompt."""
@@ -22,7 +23,7 @@ USABLE = 0.93
 """Of a GPU's memory: the rest is lost between blocks, and to CUDA itself."""
 
 # Shapes of the models that the recipes name, so that a plan needs no download.
-_KNOWN: dict[str, dict[str, Any]] = {
+KNOWN: dict[str, dict[str, Any]] = {
     "Qwen/Qwen2.5-3B": {
         "hidden_size": 2048,
         "num_hidden_layers": 36,
@@ -118,8 +119,8 @@ def read_shape(path: str) -> Shape | None:
             raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except ValueError as error:
             raise UserError(f"{folder / 'config.json'} is not valid JSON: {error}") from None
-    elif path in _KNOWN:
-        raw = _KNOWN[path]
+    elif path in KNOWN:
+        raw = KNOWN[path]
     else:
         return None
     if not isinstance(raw, dict):
@@ -211,7 +212,7 @@ def make_plan(
     tokens = max(config.loss.micro_batch_tokens, longest)
     if recomputed is None:
         recomputed = shape.layers if config.model.gradient_checkpointing is True else 0
-    fused = computes_fused(config, device)
+    fused = compiles(config.model, device)
     block = shape.block_activations(fused, less)
     kept = recomputed * shape.hidden + (shape.layers - recomputed) * block
     kept += shape.block_activations(fused) if recomputed else 0  # one at a time
@@ -236,15 +237,7 @@ def make_plan(
 
 def logits_bytes(device: torch.device) -> int:
     """Of one chunk: logits, their gradient, and on a CPU copies in between; whatever the model."""
-    chunk = LOGITS_CHUNK.get(device.type, LOGITS_CHUNK["cpu"])
-    return (4 + 2 + 2 if device.type == "cuda" else 4 * 4) * chunk
-
-
-def computes_fused(config: Config, device: torch.device) -> bool:
-    """Whether blocks are compiled for updates."""
-    if config.model.compile != "auto":
-        return config.model.compile
-    return device.type == "cuda" and config.model.quantization is None
+    return (4 + 2 + 2 if device.type == "cuda" else 4 * 4) * logits_chunk(device)
 
 
 def plan_for(
@@ -256,7 +249,7 @@ def plan_for(
     if config.model.gradient_checkpointing != "auto":
         return make_plan(config, shape, device, None, sampler)
     choices = [(0, False), *((n, True) for n in range(shape.layers + 1))]
-    if not computes_fused(config, device):
+    if not compiles(config.model, device):
         choices = [(n, False) for n in range(shape.layers + 1)]
     plans = [make_plan(config, shape, device, n, sampler, less) for n, less in choices]
     return next((plan for plan in plans if plan.total <= free), plans[-1])
@@ -273,6 +266,14 @@ def available(config: Config, device: torch.device, loaded: int = 0) -> int:
         limit = config.model.memory_gb
         return int(free if limit is None else min(free, USABLE * limit * 1e9))
     return loaded + int(psutil.virtual_memory().available)
+
+
+def give_back() -> None:
+    """Let go of what nobody uses, now, and give torch's unused blocks back to the GPU. Adapters and
+    their layers refer to each other: only the collector finds them."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def gigabytes(size: int) -> str:

@@ -118,6 +118,13 @@ def resolve_dtype(config: ModelConfig, device: torch.device) -> torch.dtype:
     return torch.float32 if config.dtype == "float32" else torch.bfloat16
 
 
+def compiles(config: ModelConfig, device: torch.device) -> bool:
+    """Whether blocks are compiled for updates."""
+    if config.compile != "auto":
+        return config.compile
+    return device.type == "cuda" and config.quantization is None
+
+
 def model_folder(path: str) -> str:
     """The local folder or hub id behind `model.path`.
 
@@ -232,9 +239,7 @@ def make_policy(
         )
     # one attention call a row is faster on a GPU, where it is one kernel for all rows
     packed = device.type == "cuda" and can_pack(model)
-    if config.compile is True or (
-        config.compile == "auto" and device.type == "cuda" and config.quantization is None
-    ):
+    if compiles(config, device):
         _compile(layers)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
     return Policy(

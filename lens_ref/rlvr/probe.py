@@ -84,8 +84,7 @@ def verify(
 
 
 def _threshold(config: Config) -> float:
-    same_bits = (config.model.quantization is None) == (config.rollout.vllm.quantization is None)
-    return CORRELATION if same_bits else COARSE_CORRELATION
+    return CORRELATION if config.same_bits else COARSE_CORRELATION
 
 
 @contextmanager

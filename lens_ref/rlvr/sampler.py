@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
+from lens_ref.rlvr import memory
 from lens_ref.rlvr.batch import Samples
 from lens_ref.rlvr.config import Config, RolloutConfig
 from lens_ref.rlvr.errors import UserError
@@ -36,7 +37,16 @@ class Sampler(Protocol):
     version: str  # of that engine
 
     def sample(self, prompts: Prompts, responses: int, seed: int) -> Samples:
-        """Draw from the weights of the last `sync`."""
+        """Draw `responses` answers to each prompt, from the weights of the last `sync`.
+
+        Args:
+            prompts: B token id sequences.
+            responses: G.
+            seed: of this call; the caller's random state is left as it was.
+
+        Returns:
+            `[B, G]` samples on the CPU.
+        """
 
     def sync(self) -> None:
         """Make the sampler run the policy's present weights."""
@@ -84,10 +94,9 @@ def choose_engine(config: Config, device: torch.device) -> str:
         UserError: vLLM is asked for and can't serve this policy.
     """
     asked, model = config.rollout.engine, config.model
-    same_bits = (model.quantization is None) == (config.rollout.vllm.quantization is None)
     if asked == "auto":
         able = on_gpu(device) and find_spec("vllm") and model.lora is not None
-        asked = "vllm" if able and same_bits and model.dtype != "float32" else "hf"
+        asked = "vllm" if able and config.same_bits and model.dtype != "float32" else "hf"
     if asked == "hf":
         return "hf"
     if not on_gpu(device):
@@ -104,7 +113,7 @@ def choose_engine(config: Config, device: torch.device) -> str:
             "vLLM serves adapters in 16 bits only; set model.dtype to bfloat16, or rollout.engine "
             "to hf"
         )
-    if not same_bits and config.loss.sampler_correction == "none":
+    if not config.same_bits and config.loss.sampler_correction == "none":
         raise UserError(
             "the sampler would run another policy than the trainer, one with 4-bit weights and one "
             "without: set rollout.vllm.quantization to "
@@ -160,15 +169,7 @@ class HFSampler:
 
     @torch.no_grad()
     def sample(self, prompts: Prompts, responses: int, seed: int) -> Samples:
-        """Draw `responses` answers to each prompt.
-
-        Args:
-            prompts: B token id sequences.
-            responses: G.
-            seed: of this call; the caller's random state is left as it was.
-
-        Returns:
-            `[B, G]` samples on the CPU.
+        """See `Sampler.sample`.
 
         Raises:
             UserError: the policy's probabilities are NaN.
@@ -213,8 +214,7 @@ class HFSampler:
                 "out of GPU memory sampling a single answer: set rollout.max_new_tokens lower "
                 f"({shortage})"
             )
-        if self.policy.device.type == "cuda":
-            torch.cuda.empty_cache()
+        memory.give_back()
         self.rows = rows // 2
         log.warning("out of GPU memory: %d answers are sampled at once now", self.rows)
 

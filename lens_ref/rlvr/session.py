@@ -3,7 +3,6 @@ and write the report."""
 
 from __future__ import annotations
 
-import gc
 import logging
 import resource
 import shlex
@@ -280,7 +279,7 @@ def train_one(folder: RunFolder, inputs: Inputs, stop: StopRequest) -> None:
             console.print(f"{folder.path.name}  update {step}/{config.steps}  {info}")
 
     # The bar begins when nothing can be wrong with the input any more: an error stands alone.
-    free_memory()  # of a run before this one
+    memory.give_back()  # of a run before this one
     with console.status(f"{folder.path.name}: loading"):
         data, verifier = inputs.of(config)
         policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
@@ -289,13 +288,6 @@ def train_one(folder: RunFolder, inputs: Inputs, stop: StopRequest) -> None:
     progress.update(bar, info="evaluating" if data.test and config.eval.every else "sampling")
     with progress:
         trainer.run()
-
-
-def free_memory() -> None:
-    """Let go of models that nobody uses, now: adapters and their layers refer to each other."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def keep_activations(config: Config, policy: Policy) -> None:

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lens_ref import methods
 from lens_ref.core import grpo_loss
+from lens_ref.rlvr import memory
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import LossConfig, OptimizerConfig, RolloutConfig
 from lens_ref.rlvr.errors import UserError
@@ -289,8 +290,7 @@ class Updater:
 
     def _make_do(self, tokens: int, rows: int, shortage: str) -> None:
         """After a shortage of memory: halve the token budget, or else keep fewer activations."""
-        if self.policy.device.type == "cuda":
-            torch.cuda.empty_cache()
+        memory.give_back()
         layers = len(layers_of(self.policy.model))
         if rows > 1:
             self.token_budget = max(1, min(self.token_budget, tokens) // 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from typing import Any
 
@@ -49,13 +48,8 @@ def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, boo
     ranks = [rank for rank in LORA_RANKS if rank >= config.model.lora.r]
     if not ranks:
         raise UserError(f"vLLM serves adapters of rank {LORA_RANKS[-1]} at most; set model.lora.r")
-    total = card_bytes(policy.device)
-    share = settings.memory_share
-    if share == "auto":
-        shape = memory.read_shape(config.model.path)
-        share = memory_share(shape, config, longest_prompt, total)
+    share, sleeps = share_of_card(policy.device, config, longest_prompt)
     length = longest_prompt + config.rollout.max_new_tokens + 1  # verifying adds a token
-    sleeps = may_sleep(policy.device, config, share * total)
     positions = getattr(policy.model.config, "max_position_embeddings", None)
     try:
         with torch.random.fork_rng(devices=cuda_devices(policy.device)):  # it seeds this process
@@ -143,13 +137,19 @@ def may_sleep(device: torch.device, config: Config, taken: float) -> bool:
     return taken + plan.total > memory.USABLE * card_bytes(device)
 
 
-def held_during_updates(device: torch.device, config: Config, longest_prompt: int) -> int:
-    """Bytes that the engine keeps while the policy is updated: 0 where it sleeps."""
+def share_of_card(device: torch.device, config: Config, longest_prompt: int) -> tuple[float, bool]:
+    """The engine's share of the GPU's memory, and whether it sleeps during updates."""
     card = card_bytes(device)
     share = config.rollout.vllm.memory_share
     if share == "auto":
         share = memory_share(memory.read_shape(config.model.path), config, longest_prompt, card)
-    return 0 if may_sleep(device, config, share * card) else int(share * card)
+    return share, may_sleep(device, config, share * card)
+
+
+def held_during_updates(device: torch.device, config: Config, longest_prompt: int) -> int:
+    """Bytes that the engine keeps while the policy is updated: 0 where it sleeps."""
+    share, sleeps = share_of_card(device, config, longest_prompt)
+    return 0 if sleeps else int(share * card_bytes(device))
 
 
 def clean_up() -> None:
@@ -157,11 +157,4 @@ def clean_up() -> None:
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
     cleanup_dist_env_and_memory()
-    free_cached()
-
-
-def free_cached() -> None:
-    """Give torch's unused blocks back to the GPU."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    memory.give_back()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lens_ref.rlvr import probe, vllm_engine
+from lens_ref.rlvr import memory, probe, vllm_engine
 from lens_ref.rlvr.adapter import adapter_hash, adapter_tensors, write_adapter
 from lens_ref.rlvr.batch import Samples
 from lens_ref.rlvr.config import Config
@@ -109,15 +109,7 @@ class VLLMSampler:
     # --- sampling ---------------------------------------------------------------------------------
 
     def sample(self, prompts: Prompts, responses: int, seed: int) -> Samples:
-        """Draw `responses` answers to each prompt.
-
-        Args:
-            prompts: B token id sequences.
-            responses: G.
-            seed: of this call; the caller's random state is left as it was.
-
-        Returns:
-            `[B, G]` samples on the CPU; token ids and log-probabilities are the engine's own.
+        """See `Sampler.sample`; token ids and log-probabilities are the engine's own.
 
         Raises:
             UserError: log-probabilities that are missing or not finite, or an answer whose end
@@ -227,7 +219,7 @@ class VLLMSampler:
 
     def _wake(self) -> None:
         if self.asleep:
-            vllm_engine.free_cached()
+            memory.give_back()
             self.llm.wake_up()
             self.asleep = False
 

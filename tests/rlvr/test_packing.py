@@ -297,23 +297,29 @@ def test_the_old_logprobs_survive_a_shortage_too(monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-def test_a_failure_in_the_backward_pass_counts_no_row_twice(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [(torch.autograd, "grad"), (torch, "stack")],  # the backward pass; the statistics
+)
+def test_a_failure_late_in_a_micro_batch_counts_no_row_twice(
+    where: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, short = load_tiny(), load_tiny()
     batch = signed(sampled_batch(plain))
     expected = tiny_updater(plain).step(batch, slice(None), 0)
-    real, calls = torch.autograd.grad, []
+    updater = tiny_updater(short, micro_batch_tokens=500)
+    real, calls = getattr(where, name), []
 
-    def grad(loss: Tensor, parameters: Any, **options: Any) -> Any:
-        gradients = real(loss, parameters, **options)
+    def fails_once(*arguments: Any, **options: Any) -> Any:
+        result = real(*arguments, **options)
         calls.append(1)
         if len(calls) == 2:
             raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return gradients
+        return result
 
-    monkeypatch.setattr(torch.autograd, "grad", grad)
-    found = tiny_updater(short, micro_batch_tokens=500).step(batch, slice(None), 0)
+    monkeypatch.setattr(where, name, fails_once)
+    found = updater.step(batch, slice(None), 0)
+    assert len(calls) > 2
     assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
     assert found.loss == pytest.approx(expected.loss, abs=1e-6)
 
@@ -355,27 +361,6 @@ def test_the_correction_by_hand() -> None:
     assert torch.equal(
         tiny_updater(policy)._advantages(replace(batch, signal=signal)), signal.advantages
     )
-
-
-def test_a_failure_after_the_gradient_would_count_twice_so_nothing_follows_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Memory that runs out while the statistics are made: the rows are done again, and once."""
-    plain, short = load_tiny(), load_tiny()
-    batch = signed(sampled_batch(plain))
-    expected = tiny_updater(plain).step(batch, slice(None), 0)
-    real, calls = torch.stack, []
-
-    def stack(*arguments: Any, **options: Any) -> Tensor:
-        calls.append(1)
-        if len(calls) == 2:
-            raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return real(*arguments, **options)
-
-    updater = tiny_updater(short, micro_batch_tokens=500)
-    monkeypatch.setattr(torch, "stack", stack)
-    found = updater.step(batch, slice(None), 0)
-    assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
 
 
 def test_sampling_is_unmoved_by_the_packed_attention(qwen2: Path) -> None:

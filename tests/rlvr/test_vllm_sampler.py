@@ -16,7 +16,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from lens_ref.rlvr import memory, probe, sampler, vllm_engine
-from lens_ref.rlvr.adapter import adapter_hash, adapter_tensors, save_adapter
+from lens_ref.rlvr.adapter import adapter_hash, adapter_tensors, write_adapter
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.memory import Shape
@@ -97,14 +97,15 @@ def worst_drift(made: VLLMSampler, policy: Policy, temperature: float, seed: int
 def test_a_saved_adapter_is_the_trained_one(folders: dict[str, Path], tmp_path: Path) -> None:
     config = config_for(folders["qwen2"])
     policy = policy_for(config)
-    digest = save_adapter(policy, tmp_path / "adapter", torch.float32)
+    tensors = adapter_tensors(policy, torch.float32)
+    write_adapter(policy, tmp_path / "adapter", tensors)
     base = AutoModelForCausalLM.from_pretrained(folders["qwen2"])
     loaded = PeftModel.from_pretrained(base, str(tmp_path / "adapter")).eval()
     ids = torch.tensor([[HE, HELLO, A, B]])
     with torch.no_grad():
         gap = (loaded(ids).logits - policy.model(ids).logits).abs().max()
     assert gap < 1e-5
-    assert digest == adapter_hash(adapter_tensors(policy, torch.float32))
+    assert adapter_hash(tensors) == adapter_hash(adapter_tensors(policy, torch.float32))
 
 
 def test_the_hash_sees_names_shapes_types_and_single_bits() -> None:
