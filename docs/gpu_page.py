@@ -87,8 +87,8 @@ def rollouts(part: dict[str, Any] | None) -> str:
         f"**Rollouts** of Qwen2.5-3B with an adapter, 512 answers of 512 tokens ({where(part)}): "
         f"vLLM alone {speeds['vllm_alone']:,.0f} tokens/s, {speeds['vllm_alone_logprobs']:,.0f} "
         f"with log-probabilities; through this project, which records them, "
-        f"{speeds['lens_ref']:,.0f} ({part['share_of_vllm_alone']:.0%} of vLLM alone). A sync and "
-        f"its check took {part['sync_seconds']:.2f} s, starting the engine "
+        f"{speeds['lens_ref']:,.0f} ({part['share_of_vllm_alone']:.0%} of vLLM alone). The "
+        f"first sync and its check took {part['sync_seconds']:.2f} s, starting the engine "
         f"{part['engine_start_seconds']:.0f} s."
     )
 
@@ -108,7 +108,7 @@ def step(part: dict[str, Any] | None, advantages: dict[str, Any] | None) -> str:
         runs = part.get(f"old_from_{side}")
         if runs:
             cells = [f"{statistics.median(run[phase] for run in runs):.2f}" for phase in phases]
-            rows.append(f"| the {side}'s | {' | '.join(cells)} |")
+            rows.append(f"| the {side}'s, median of {len(runs)} | {' | '.join(cells)} |")
     if advantages:
         rows += [
             "",
@@ -121,28 +121,22 @@ def growth(part: dict[str, Any] | None) -> str:
     """Speed and memory against length and vocabulary."""
     if part is None:
         return ""
+    tables = (
+        ("by_length", "answer, tokens", "peak_gb", "peak GB"),
+        ("by_group", "answers of 512 tokens", "peak_gb", "peak GB"),
+        ("by_vocabulary", "vocabulary", "beside_weights_gb", "peak GB beside the weights"),
+    )
     rows = [
-        f"**Growth**, an update of 16,384 tokens, 4,096 at once, every layer recomputed "
-        f"({where(part)}):",
-        "",
-        "| answer, tokens | tokens/s | peak GB |",
-        "|---|---|---|",
+        f"**Growth**, an update of 16,384 tokens (of answers × 512 where their number varies), "
+        f"4,096 at once, every layer recomputed ({where(part)}):"
     ]
-    for length, found in part["by_length"].items():
-        rows.append(
-            f"| {int(length):,} | {found['tokens_per_second']:,.0f} | {found['peak_gb']:.1f} |"
-        )
-    rows += ["", "| answers of 512 tokens | tokens/s | peak GB |", "|---|---|---|"]
-    for group, found in part["by_group"].items():
-        rows.append(
-            f"| {int(group)} | {found['tokens_per_second']:,.0f} | {found['peak_gb']:.1f} |"
-        )
-    rows += ["", "| vocabulary | tokens/s | peak GB beside the weights |", "|---|---|---|"]
-    for size, found in part["by_vocabulary"].items():
-        rows.append(
-            f"| {int(size):,} | {found['tokens_per_second']:,.0f} | "
-            f"{found['beside_weights_gb']:.1f} |"
-        )
+    for key, title, memory_key, memory_title in tables:
+        if part[key]:
+            rows += ["", f"| {title} | tokens/s | {memory_title} |", "|---|---|---|"]
+        for value, found in part[key].items():
+            rows.append(
+                f"| {int(value):,} | {found['tokens_per_second']:,.0f} | {found[memory_key]:.1f} |"
+            )
     return "\n".join(rows)
 
 
@@ -158,6 +152,7 @@ def memory(parts: dict[str, Any]) -> str:
 
 
 def where(part: dict[str, Any]) -> str:
-    """Card and versions."""
+    """Card and versions; whether the benchmark ended before all was measured."""
     versions = part["versions"]
-    return f"{part['hardware']['gpu']}, torch {versions['torch']}"
+    cut = "" if part.get("finished", True) else "; cut short"
+    return f"{part['hardware']['gpu']}, torch {versions['torch']}{cut}"

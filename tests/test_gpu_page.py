@@ -71,7 +71,7 @@ def test_the_tables(gpu_page: Any, tmp_path: Path) -> None:
     assert "TRL 1.16" not in text
     assert "Within 20 GB: 2.50 × Hugging Face + PEFT and 1.75 × TRL." in text
     assert "19,000 (95% of vLLM alone)" in text
-    assert "| the sampler's | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 |" in text
+    assert "| the sampler's, median of 2 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 |" in text
     assert "0.40 ms" in text
     assert "Qwen2.5-3B: peak 21.5 GB" in text
     assert "30.0" not in text

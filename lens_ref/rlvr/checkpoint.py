@@ -136,12 +136,13 @@ def _load_optimizer(
     policy: Policy, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
 ) -> None:
     parameters = policy.trainable()
+    # Adam keeps its step counter on the CPU, the moments beside the parameter; fused, all beside it
+    fused = any(group.get("fused") for group in optimizer.param_groups)
     for name, value in tensors.items():
         key, parameter = name.split("/", 1)
         target = parameters[parameter]
-        # Adam keeps its step counter on the CPU, the moments beside the parameter
-        place = value if key == "step" else value.to(target.device)
-        optimizer.state[target][key] = place
+        beside = fused or key != "step"
+        optimizer.state[target][key] = value.to(target.device) if beside else value
 
 
 def _batch_tensors(batch: Batch) -> dict[str, Tensor]:

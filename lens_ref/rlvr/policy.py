@@ -109,6 +109,14 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def limit_memory(device: torch.device, gigabytes: float) -> None:
+    """Let torch allocate that much of a GPU at most, 1 GB = 10⁹ bytes."""
+    whole = torch.cuda.get_device_properties(device).total_memory
+    share = min(1.0, gigabytes * 1e9 / whole)
+    # "cuda" without a number is refused here, unlike elsewhere
+    torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
+
+
 def resolve_dtype(config: ModelConfig, device: torch.device) -> torch.dtype:
     """Of the weights. "auto": float32 on a CPU, and wherever all weights are trained (an update of
     1e-6 is lost in bfloat16's rounding); bfloat16 under an adapter."""
@@ -222,8 +230,7 @@ def make_policy(
         model.to(device)
     dtype = resolve_dtype(config, device)
     if config.memory_gb is not None and device.type == "cuda":
-        whole = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, config.memory_gb * 1e9 / whole), device)
+        limit_memory(device, config.memory_gb)
     if config.lora is not None:
         model = _attach_lora(model, config, seed)
     _no_dropout(model)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,6 +45,20 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 # --- round trip -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_step_counter_lies_where_the_optimizer_wants_it(fused: bool) -> None:
+    """A fused AdamW refuses a counter on another device than the weights; here that is "meta"."""
+    weight = torch.nn.Parameter(torch.empty(2, device="meta"))
+    policy = SimpleNamespace(trainable=lambda: {"w": weight})
+    optimizer = torch.optim.AdamW([weight])
+    optimizer.param_groups[0]["fused"] = fused
+    saved = {"step/w": torch.tensor(3.0), "exp_avg/w": torch.ones(2), "exp_avg_sq/w": torch.ones(2)}
+    checkpoint._load_optimizer(policy, optimizer, saved)  # type: ignore[arg-type]
+    state = optimizer.state[weight]
+    assert state["exp_avg"].device.type == state["exp_avg_sq"].device.type == "meta"
+    assert state["step"].device.type == ("meta" if fused else "cpu")
 
 
 @pytest.mark.parametrize("lora", [None, LoraConfig(r=2)], ids=["full", "lora"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from lens_ref.rlvr import memory
 from lens_ref.rlvr.config import LoraConfig, ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.logprobs import reads_like_the_model
-from lens_ref.rlvr.policy import Policy, encode_prompt, load_policy
+from lens_ref.rlvr.policy import Policy, encode_prompt, limit_memory, load_policy
 from lens_ref.rlvr.sampler import HFSampler
 from tests.rlvr.helpers import (
     BOS,
@@ -169,3 +170,20 @@ def test_sampling_survives_a_shortage_of_memory(monkeypatch: pytest.MonkeyPatch)
     )
     with pytest.raises(UserError, match="single answer"):
         sampler.sample(prompts, 4, seed=1)
+
+
+@pytest.mark.parametrize(("device", "index"), [("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)])
+def test_memory_limit_names_a_card_by_number(
+    device: str, index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch refuses a "cuda" without a number there."""
+    asked: list[tuple[float, Any]] = []
+    card = SimpleNamespace(total_memory=80_000_000_000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda *given: asked.append(given)
+    )
+    limit_memory(torch.device(device), 20)
+    limit_memory(torch.device(device), 500)
+    assert asked == [(0.25, index), (1.0, index)]
+    assert all(type(number) is int for _, number in asked)
