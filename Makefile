@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+DOCS_INSTALLED := $(VENV)/.installed-docs
 
-.PHONY: help setup demo test test-fast lint format toy compare mutants notebooks policy clean
+.PHONY: help setup demo test test-fast lint format toy compare mutants notebooks notebooks-check docs test-docs policy clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(INSTALLED): requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info < (3, 14), "Python 3.11 to 3.13 is needed: make PYTHON=python3.12"'
@@ -25,10 +26,10 @@ demo: setup  ## the main job: GRPO and LENS on the bundled policy, then a report
 test test-fast: export OMP_NUM_THREADS = 1
 
 test: setup  ## all tests that need no GPU
-	$(RUN) -m pytest -n 2 --dist worksteal -m "not gpu"
+	$(RUN) -m pytest -n 2 --dist worksteal -m "not gpu and not docs"
 
 test-fast: setup  ## the fast tests alone
-	$(RUN) -m pytest -n 2 --dist worksteal -m "not gpu and not slow"
+	$(RUN) -m pytest -n 2 --dist worksteal -m "not gpu and not docs and not slow"
 
 lint: setup  ## ruff, and mypy on core and methods
 	$(RUN) -m ruff check .
@@ -48,12 +49,26 @@ compare: setup  ## every treatment of negative groups on the same problems, shor
 mutants: setup  ## break the source on purpose: every mutant must be killed by its test
 	$(RUN) tests/mutants.py
 
-notebooks: setup  ## build and execute notebooks/*.py (none yet)
-	@set -e; for source in $$(ls notebooks/*.py 2>/dev/null); do \
-		$(VENV)/bin/jupytext --to notebook --execute $$source; done
+notebooks: setup  ## build notebooks/*.ipynb from their sources and execute them
+	$(RUN) notebooks/build.py
+
+notebooks-check: setup  ## execute all notebooks afresh, compare the stored ones with their sources
+	$(RUN) notebooks/build.py --check
+
+$(DOCS_INSTALLED): docs/requirements.txt $(INSTALLED)
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	touch $@
+
+docs: $(DOCS_INSTALLED)  ## the site: build/docs/index.html
+	rm -rf build/docs
+	$(RUN) -m sphinx -q -c docs/site -d build/doctrees . build/docs
+	@echo "build/docs/index.html"
+
+test-docs: $(DOCS_INSTALLED)  ## build the site afresh and open every page in Chromium
+	$(RUN) -m pytest tests/docs -m docs
 
 policy: setup  ## rebuild the bundled tiny policy from its corpus
 	$(RUN) -m lens_ref.tiny.pretrain --out runs/policy
 
-clean:  ## remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+clean:  ## remove .venv, the site and caches
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis

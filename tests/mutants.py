@@ -43,6 +43,7 @@ THEOREMS, DIFFICULTY = "core/test_theorems.py", "core/test_difficulty.py"
 WEIGHT, LIKELIHOOD = "core/test_weight.py", "core/test_likelihood.py"
 BAD_INPUT, METHODS = "core/test_bad_input.py", "core/test_methods.py"
 VALUES, STATE = "methods/test_values.py", "methods/test_state.py"
+REPORT = "test_report.py"
 
 MUTANTS = [
     Mutant(
@@ -520,6 +521,41 @@ MUTANTS = [
         'seen = dict(state["questions"])',
         'seen = state["questions"]',
         f"{STATE}::test_update_is_pure_and_json_holds_the_state",
+    ),
+    Mutant(
+        "report: runs of any length fill the paper's tables",
+        "reporting/paper.py",
+        "return None if run.step >= STEPS else",
+        "return None if run.step >= 1 else",
+        f"{REPORT}::test_a_run_off_the_protocol_fills_no_cell_and_says_why",
+    ),
+    Mutant(
+        "report: every reading of LENS is the paper's",
+        "reporting/paper.py",
+        'return _LENS.get(LensConfig.preset(given.pop("preset", "paper"), **given))',
+        'return "lens"',
+        f"{REPORT}::test_another_reading_of_lens_is_not_the_papers",
+    ),
+    Mutant(
+        "report: differences not paired by seed",
+        "reporting/tables.py",
+        "if run.seed == base.seed and same_setting(run, base)",
+        "if same_setting(run, base)",
+        f"{REPORT}::test_runs_stand_in_their_rows_whatever_their_folders_are_called",
+    ),
+    Mutant(
+        "report: what was not run is 0",
+        "reporting/settings.py",
+        "    if array.size == 0:\n        return None",
+        '    if array.size == 0:\n        return Estimate(0.0, None, None, 0, "")',
+        f"{REPORT}::test_what_was_not_run_is_never_a_number",
+    ),
+    Mutant(
+        "report: a run copied half is counted",
+        "reporting/find.py",
+        "if run.finished and run.step != (steps",
+        "if run.finished and run.step > (steps",
+        f"{REPORT}::test_bad_input_is_one_clear_line",
     ),
 ]
 NO_OP = ("core/advantage.py", '"""The practical LENS algorithm:', '"""The same LENS algorithm:')

@@ -1,8 +1,10 @@
 """Every treatment of negative groups behind one call: `methods.get("lens")(rollouts) -> Signal`.
 
-methods.names()                       the registered names
-methods.spec("grpo")                  what a method needs, what it does to a negative group
-methods.get("grpo", ddof=1)           the method with its hyperparameters bound
+What one calls:
+
+    methods.names()                   the registered names
+    methods.spec("grpo")              what a method needs, what it does to a negative group
+    methods.get("grpo", ddof=1)       the method with its hyperparameters bound
 """
 
 from lens_ref.methods import (  # noqa: F401  (each registers what it defines)

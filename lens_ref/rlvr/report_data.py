@@ -88,10 +88,21 @@ def label_order(label: str) -> tuple[bool, bool, str]:
     return (label != BASELINE, label != LENS, label)
 
 
+NAMES = {
+    LENS: "LENS as printed",
+    "lens-paper": "LENS as printed",
+    "lens-groupsmixed": "LENS, mixed groups only",
+    "lens-groupsnegative": "LENS, negative groups only",
+    "nsr": "NSR",
+    "psr": "PSR",
+    "ngrpo": "NGRPO",
+}
+
+
 def display(label: str) -> str:
     """A method's name for readers: "lens-negative_std" → "LENS negative_std"."""
-    if label in (LENS, "lens-paper"):
-        return "LENS as printed"
+    if label in NAMES:
+        return NAMES[label]
     name, _, variant = label.partition("-")
     return f"{name.upper() if name in (BASELINE, LENS) else name} {variant}".strip()
 

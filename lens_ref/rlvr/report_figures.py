@@ -7,7 +7,7 @@ figure, or the sentence that says why there is nothing to draw.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ def reward(runs: list[Run], committed: Committed | None, style: dict[str, Style]
     runs = [run for run in runs if len(run.metrics)]
     if not runs:
         return "No update has been done yet, so there is no reward to draw."
-    figure, (axes,) = _figure()
+    figure, (axes,) = frame()
     if committed is not None:
         smooth = _smoothed(committed.updates, "reward")
         for label in dict.fromkeys(run.label for run in runs):
@@ -70,8 +70,8 @@ def reward(runs: list[Run], committed: Committed | None, style: dict[str, Style]
             color=look.color, ls=look.line, marker=look.marker, markevery=0.15, ms=4, lw=2,
             label=run_name(run, runs),
         )  # fmt: skip
-    _label_updates(axes, "mean reward (share of answers right)")
-    _legend(figure, axes)
+    label_updates(axes, "mean reward (share of answers right)")
+    legend(figure, axes)
     return figure
 
 
@@ -82,7 +82,7 @@ def pass_at_1(
     runs = [run for run in runs if len(run.counts)]
     if not runs:
         return "No run was evaluated on test questions, so there is no pass@1 curve."
-    figure, (axes,) = _figure()
+    figure, (axes,) = frame()
     if committed is not None:
         whole = committed.curves[committed.curves["level"] == "all"]
         for label in sorted(set(whole["method"]), key=label_order):
@@ -95,13 +95,13 @@ def pass_at_1(
         axes.errorbar(
             np.array(steps) + shift * (i - (len(runs) - 1) / 2),
             [x.mean for x in intervals],
-            yerr=_arms(intervals),
+            yerr=arms(intervals),
             color=look.color, ls=look.line, marker=look.marker, ms=5, lw=1.8,
             elinewidth=0.9, capsize=3,
             label=run_name(run, runs),
         )  # fmt: skip
-    _label_updates(axes, "pass@1 on test questions (%)")
-    _legend(figure, axes)
+    label_updates(axes, "pass@1 on test questions (%)")
+    legend(figure, axes)
     return figure
 
 
@@ -112,7 +112,7 @@ def levels(runs: list[Run], style: dict[str, Style]) -> Figure | str:
         return "No run was evaluated on test questions, so there is no pass@k by level."
     n = int(min(run.counts["n"].min() for run in runs))
     ks = sorted({1, max(k for k in KS if k <= n)})
-    figure, panels = _figure(rows=len(ks))
+    figure, panels = frame(rows=len(ks))
     names = _level_names(run.counts for run in runs)
     for axes, k in zip(panels, ks, strict=True):
 
@@ -134,7 +134,7 @@ def negative_share(runs: list[Run], style: dict[str, Style]) -> Figure | str:
     runs = [run for run in runs if len(run.groups)]
     if not runs:
         return "No rollout batch was finished, so there are no groups to count."
-    figure, (axes,) = _figure()
+    figure, (axes,) = frame()
 
     def measure(run: Run, level: str, last: bool) -> Interval | None:
         share = quarter_share(run.groups, last, level)
@@ -168,7 +168,7 @@ def signal(runs: list[Run], committed: Committed | None, style: dict[str, Style]
             f"{', '.join(silent)}: negative groups carry no signal at all "
             "(the ratio is 0 at every update, which a log axis can't show)."
         )
-    figure, (axes,) = _figure()
+    figure, (axes,) = frame()
     axes.set_yscale("log")
     if committed is not None:
         positive = committed.updates[committed.updates["neg_to_mixed_rms"] > 0]
@@ -190,21 +190,25 @@ def signal(runs: list[Run], committed: Committed | None, style: dict[str, Style]
     )  # fmt: skip
     if silent:
         axes.plot([], [], " ", label=f"{', '.join(silent)}: 0 at every update (not on a log axis)")
-    _label_updates(axes, "RMS advantage,\nnegative / mixed groups (ratio)")
-    _legend(figure, axes)
+    label_updates(axes, "RMS advantage,\nnegative / mixed groups (ratio)")
+    legend(figure, axes)
     return figure
 
 
-def png(figure: Figure) -> bytes:
-    """The figure as a PNG file."""
+def png(figure: Figure, dpi: int = DPI) -> bytes:
+    """The figure as a PNG file, with so many dots an inch."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
+    figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None})
     return file.getvalue()
 
 
-def _figure(rows: int = 1) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(WIDTH, HEIGHT * (1 + 0.75 * (rows - 1))), layout="constrained")
-    panels = list(figure.subplots(rows, 1, sharex=True, squeeze=False).flat)
+def frame(
+    rows: int = 1, columns: int = 1, width: float = WIDTH, height: float = HEIGHT
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure and its panels, row by row; width of all and height of the first row in
+    inches."""
+    figure = Figure(figsize=(width, height * (1 + 0.75 * (rows - 1))), layout="constrained")
+    panels = list(figure.subplots(rows, columns, sharex=True, squeeze=False).flat)
     for axes in panels:
         axes.grid(alpha=0.25, lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
@@ -242,7 +246,7 @@ def _interval(rates: pd.Series) -> Interval:
     return bootstrap_interval(rates.to_numpy()).times(100)
 
 
-def _arms(intervals: list[Interval]) -> np.ndarray:
+def arms(intervals: Sequence[Interval]) -> np.ndarray:
     """`[2, N]` lengths of the error bars below and above."""
     return np.array([[x.mean - x.low, x.high - x.mean] for x in intervals]).T.clip(min=0)
 
@@ -288,7 +292,8 @@ def _dumbbells(
     axes.set_ylim(-0.03 * top, top)  # a marker at 0 is drawn whole
 
 
-def _label_updates(axes: Axes, quantity: str) -> None:
+def label_updates(axes: Axes, quantity: str) -> None:
+    """The axes of a curve over a run."""
     axes.set(xlabel="gradient updates", ylabel=quantity)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
@@ -297,10 +302,17 @@ def _before_after(figure: Figure, axes: Axes, before: str, after: str) -> None:
     common: dict[str, Any] = {"color": "0.4", "marker": "h", "ls": ""}
     axes.plot([], [], mfc="white", label=before, **common)
     axes.plot([], [], label=after, **common)
-    _legend(figure, axes)
+    legend(figure, axes)
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    """Above the panels, so that it hides nothing."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, fontsize=8, frameon=False)
+def legend(figure: Figure, *panels: Axes, columns: int = 2) -> None:
+    """Above the panels, so that it hides nothing; what several of them name is named once."""
+    pairs = [
+        pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)
+    ]
+    once = {label: handle for handle, label in reversed(pairs)}
+    ordered = {label: once[label] for _, label in pairs}
+    figure.legend(
+        list(ordered.values()), list(ordered), loc="outside upper center", ncols=columns,
+        fontsize=8, frameon=False,
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -47,9 +48,9 @@ def judge(runs: list[Run], committed: Committed | None) -> list[Statement]:
     elif all(run.label == BASELINE for run in runs):
         statements = [Statement("Only GRPO was trained here: nothing to compare it with.")]
     else:
-        statements = [_compare(run, runs) for run in runs if run.label != BASELINE]
+        statements = [over_questions(run, runs) for run in runs if run.label != BASELINE]
         statements.append(Statement("One seed can't tell more than this.", ONE_SEED))
-    return [*statements, *_over_seeds(committed), *learned]
+    return [*statements, *over_seeds(committed), *learned]
 
 
 def _learned(run: Run) -> Statement | None:
@@ -69,7 +70,7 @@ def _learned(run: Run) -> Statement | None:
     )
 
 
-def _compare(run: Run, runs: list[Run]) -> Statement:
+def over_questions(run: Run, runs: Sequence[Run]) -> Statement:
     """One run against GRPO of the same seed, at the last step at which both were evaluated."""
     name = display(run.label)
     against = f"{name} against GRPO, seed {run.seed}"
@@ -118,8 +119,16 @@ def _compare(run: Run, runs: list[Run]) -> Statement:
     )
 
 
-def _over_seeds(committed: Committed | None) -> list[Statement]:
-    """LENS as printed, and every stronger or weaker variant, against GRPO over committed seeds."""
+BUNDLED = "the committed runs on the bundled task"
+
+
+def over_seeds(committed: Committed | None, where: str = BUNDLED) -> list[Statement]:
+    """LENS as printed, and every stronger or weaker variant, against GRPO over seeds.
+
+    Args:
+        committed: the runs of one setting.
+        where: what they are, in words.
+    """
     if committed is None:
         return [
             Statement(
@@ -128,27 +137,44 @@ def _over_seeds(committed: Committed | None) -> list[Statement]:
             )
         ]
     labels = sorted(set(committed.curves["method"]) - {BASELINE}, key=label_order)
-    return [_compare_seeds(committed, label) for label in labels]
+    return [_compare_seeds(committed, label, where) for label in labels]
 
 
-def _compare_seeds(committed: Committed, label: str) -> Statement:
-    whole = committed.curves[committed.curves["level"] == "all"]
-    table = whole.pivot_table(index=["seed", "step"], columns="method", values="pass@1")
-    name, both = display(label), pd.DataFrame()
-    if BASELINE in table:
-        both = table[[BASELINE, label]].dropna()
+def seed_pairs(
+    curves: pd.DataFrame, label: str, column: str = "pass@1", level: str = "all"
+) -> tuple[int, pd.DataFrame] | None:
+    """GRPO and another method on the same seeds, at the last update at which both were evaluated.
+
+    Args:
+        curves: columns method, seed, step, level, pass@k.
+
+    Returns:
+        that update, and a row a seed with a column a method; None without a common seed.
+    """
+    rows = curves[curves["level"] == level]
+    table = rows.pivot_table(index=["seed", "step"], columns="method", values=column)
+    if BASELINE not in table or label not in table:
+        return None
+    both = table[[BASELINE, label]].dropna()
     if both.empty:
+        return None
+    step = int(both.index.get_level_values("step").max())
+    return step, both.xs(step, level="step")
+
+
+def _compare_seeds(committed: Committed, label: str, where: str) -> Statement:
+    pairs, name = seed_pairs(committed.curves, label), display(label)
+    if pairs is None:
         return Statement(
             f"Over several seeds, {name}: no comparison,",
-            "since the committed runs hold no GRPO run of the same seed.",
+            f"since {where} hold no GRPO run of the same seed.",
         )
-    step = int(both.index.get_level_values("step").max())
-    last = both.xs(step, level="step")
+    step, last = pairs
     change = (last[label] - last[BASELINE]).to_numpy()
-    where = f"(committed runs on the bundled task, update {step})"
+    where = f"({where}, update {step})"
     if len(change) < 2:
         return Statement(
-            f"{name}: one committed seed only,",
+            f"{name}: one seed only,",
             f"with {signed(100 * change[0])} points against GRPO {where}: no interval.",
         )
     difference = t_interval(change).times(100)

@@ -5,14 +5,11 @@ Everything that a model or a user wrote is escaped: a tag in an answer stays tex
 
 from __future__ import annotations
 
-import base64
 import json
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import yaml
-from matplotlib.figure import Figure
 
 from lens_ref.rlvr import report_figures as figures
 from lens_ref.rlvr.errors import UserError
@@ -27,32 +24,10 @@ from lens_ref.rlvr.report_data import (
     read_runs,
     run_name,
 )
+from lens_ref.rlvr.report_page import MISSING, figure, page, table
 from lens_ref.rlvr.report_samples import samples
 from lens_ref.rlvr.report_verdict import judge, percent
 from lens_ref.rlvr.run_folder import write_atomic
-
-STYLE = """
-:root { color-scheme: light; }
-body { font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 0 auto; padding: 1rem;
-       color: #111; background: #fff; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h3 { font-size: 1rem; }
-.verdict { border: 2px solid #111; padding: 0 1rem; }
-figure { margin: 1.5rem 0; break-inside: avoid; } img { width: 100%; height: auto; }
-figcaption, .note { font-size: .9rem; color: #333; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid #bbb; padding: .2rem .45rem; text-align: right;
-         vertical-align: bottom; }
-td { white-space: nowrap; } td:nth-child(2):last-child { white-space: normal; }
-.text { text-align: left; } thead th { border-color: #111; }
-.side { display: grid; gap: .8rem; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); }
-.answer { border-left: 4px solid #999; padding: .1rem .6rem; margin: .6rem 0; break-inside: avoid; }
-.right { border-left-style: double; border-color: #111; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .3rem 0; font-size: .85rem; }
-summary { cursor: pointer; font-weight: 600; margin: .5rem 0; }
-@media print { body { max-width: none; padding: 0; font-size: 10pt; } .wide { overflow: visible; }
-  details::details-content { content-visibility: visible; block-size: auto; } }
-"""
 
 
 def write_report(parent: Path) -> Path:
@@ -83,11 +58,11 @@ def write_report(parent: Path) -> Path:
     path = parent / "report.html"
     try:
         for name, drawing in drawings.items():
-            body.append(_figure(parent / f"{name}.png", drawing))
+            body.append(figure(parent / f"{name}.png", drawing, CAPTIONS[name]))
         body += ["<h2>Tables</h2>", _pass_table(runs), _fact_table(runs)]
         body += ["<h2>Samples side by side</h2>", samples(runs)]
         body += ["<h2>Settings and meanings</h2>", _settings(runs), _meanings()]
-        write_atomic(path, _page(f"Report of {parent.resolve().name}", body))
+        write_atomic(path, page(f"Report of {parent.resolve().name}", body))
     except OSError as error:
         raise UserError(f"cannot write the report into {parent}: {error.strerror}") from None
     return path
@@ -108,7 +83,6 @@ CAPTIONS = {
     "signal": "How loud negative groups are: the RMS of their advantages over that of mixed "
     "groups. Gaps: updates that lack one of the two kinds.",
 }
-MISSING = "–"
 
 
 def _bands(runs: list[Run], committed: Committed | None) -> tuple[Committed | None, str]:
@@ -144,20 +118,6 @@ def _verdict(runs: list[Run], committed: Committed | None) -> str:
     return f"<div class=verdict><h2>Verdict</h2>{''.join(lines)}</div>"
 
 
-def _figure(path: Path, drawing: Figure | str) -> str:
-    """The drawing beside the report and inside it; a PNG of an earlier report goes."""
-    if isinstance(drawing, str):
-        path.unlink(missing_ok=True)
-        return f"<p>{escape(drawing)}</p>"
-    data = figures.png(drawing)
-    path.write_bytes(data)
-    caption = escape(CAPTIONS[path.stem])
-    source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
-    return (
-        f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
-    )
-
-
 def _pass_table(runs: list[Run]) -> str:
     rows = []
     for run in runs:
@@ -169,7 +129,7 @@ def _pass_table(runs: list[Run]) -> str:
         return "<p>No run was evaluated on test questions, so there is no table of pass@k.</p>"
     order = list(dict.fromkeys(level for level, *_ in rows))
     rows.sort(key=lambda row: order.index(row[0]))
-    return "<h3>pass@k in %, at the last evaluation</h3>" + _table(
+    return "<h3>pass@k in %, at the last evaluation</h3>" + table(
         ["level", "run", *PASS_COLUMNS, "questions", "update"],
         [
             [level, run_name(run, runs), *rates, questions, step]
@@ -203,30 +163,10 @@ def _fact_table(runs: list[Run]) -> str:
     header = ["run", "status", "updates", "answer tokens", "seconds", "tokens/s"]
     return (
         "<h3>The runs</h3>"
-        + _table([*header, "negative groups, first quarter", "last quarter"], rows)
+        + table([*header, "negative groups, first quarter", "last quarter"], rows)
         + "<p class=note>Answer tokens are those sampled for training; seconds are wall time, "
         "evaluation and grading included, and tokens/s is the one over the other.</p>"
     )
-
-
-def _table(header: list[str], rows: list[list[Any]]) -> str:
-    """Columns of words to the left, columns of numbers to the right."""
-    words = [any(_wordy(row[i]) for row in rows) for i in range(len(header))]
-    sides = [" class=text" if wordy else "" for wordy in words]
-
-    def line(tag: str, cells: list[Any]) -> str:
-        shown = zip(sides, cells, strict=True)
-        return f"<tr>{''.join(f'<{tag}{side}>{escape(str(c))}</{tag}>' for side, c in shown)}</tr>"
-
-    body = "".join(line("td", row) for row in rows)
-    return (
-        f"<div class=wide><table><thead>{line('th', header)}</thead>"
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _wordy(cell: Any) -> bool:
-    return any(letter.isalpha() for letter in str(cell))
 
 
 def _settings(runs: list[Run]) -> str:
@@ -247,15 +187,5 @@ def _settings(runs: list[Run]) -> str:
 
 def _meanings() -> str:
     rows = [[name, meaning] for name, meaning in METRICS.items()]
-    table = _table(["column of metrics.csv", "meaning"], rows)
-    return f"<details><summary>What the metrics mean</summary>{table}</details>"
-
-
-def _page(title: str, body: list[str]) -> str:
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body></html>\n"
-    )
+    shown = table(["column of metrics.csv", "meaning"], rows)
+    return f"<details><summary>What the metrics mean</summary>{shown}</details>"

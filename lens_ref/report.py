@@ -1,0 +1,78 @@
+"""Report: `python -m lens_ref.report [RUNS ...] [--results FOLDER] --out FOLDER`.
+
+Draws every table and figure of the paper from runs that really happened, ours beside the published
+values, as HTML, PNG, CSV and LaTeX. Without RUNS it reads the results that came with the project.
+What has not been run shows as "not run".
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from lens_ref.resources import find
+from lens_ref.train import OneLineParser
+
+EXTRA = (
+    "error: the report needs the packages of the `train` extra: pip install 'lens-ref[train]' "
+    "(missing: {})"
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = OneLineParser(
+        prog="python -m lens_ref.report",
+        description="Draw the paper's tables and figures from runs, beside the published values.",
+    )
+    parser.add_argument(
+        "runs", nargs="*", type=Path, metavar="RUNS", help="run folders, or folders that hold some"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        help="collected or copied runs, read too; default without RUNS: the project's results/",
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="where the report goes"
+    )
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    args = build_parser().parse_args(arguments)
+    results = args.results
+    if results is None and not args.runs:
+        results = find("results")
+        if results is None:
+            print("error: no results came along; name run folders", file=sys.stderr)
+            return 2
+    try:
+        from lens_ref.reporting import document
+        from lens_ref.rlvr.errors import UserError
+    except ModuleNotFoundError as error:
+        if args.debug:
+            raise
+        print(EXTRA.format(error.name), file=sys.stderr)
+        return 2
+    try:
+        found = document.reproduction(args.runs, results)
+        path = document.write(found, args.out)
+    except UserError as error:
+        if args.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(found.coverage())
+    for note in found.notes():
+        print(f"note: {note}")
+    print(f"report: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""The reproduction as a whole: what was found, every drawing with its caption, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lens_ref.reporting import latex, paper, pictures, run_figures, tables
+from lens_ref.reporting.find import Found, find
+from lens_ref.reporting.settings import Setting, grouped
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.report_data import BASELINE, label_order
+from lens_ref.rlvr.report_page import figure, page, table
+from lens_ref.rlvr.report_verdict import over_questions, over_seeds
+from lens_ref.rlvr.run_folder import write_atomic
+
+Drawing = tuple[Figure | str, str]
+"""A figure, or the sentence that stands in its place, and its caption."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """The paper's tables and figures beside the runs that were found."""
+
+    found: Found
+
+    @cached_property
+    def tables(self) -> tuple[tables.Filled, ...]:
+        """The paper's three tables."""
+        return tuple(tables.fill(one, self.found.finished) for one in paper.TABLES)
+
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        """The runs of other settings than the paper's, each setting with its methods and seeds."""
+        standing = {id(r) for one in self.tables for line in one.lines for r in line.runs}
+        return tuple(grouped(run for run in self.found.finished if id(run) not in standing))
+
+    def paper_drawings(self) -> dict[str, Drawing]:
+        """The paper's figures, in its order."""
+        main, _, second = self.tables
+        return {
+            "overview": (pictures.overview(), OVERVIEW),
+            "negative_groups": (
+                run_figures.negative_ratio(self.found.finished, self.settings),
+                NEGATIVE_GROUPS,
+            ),
+            "optimal_policy": (pictures.optimal_policy(), OPTIMAL_POLICY),
+            "weight": (pictures.weight_function(), WEIGHT),
+            "curves_dapo": (run_figures.training_curves(main), f"{CURVES} MATH + DAPO."),
+            "curves_numina": (run_figures.training_curves(second), f"{CURVES} MATH + Numina 1.5."),
+        }
+
+    def setting_drawings(self, setting: Setting) -> dict[str, Drawing]:
+        """The figures of one of our own settings."""
+        levels = [level for column, level in tables.measured(setting) if column == "pass@1"]
+        curves = {
+            f"{setting.slug}_curves{'' if level == 'all' else '_hard'}": (
+                run_figures.setting_curves(setting, level),
+                SETTING_CURVES,
+            )
+            for level in levels
+        }
+        return curves | {
+            f"{setting.slug}_differences": (run_figures.differences(setting), DIFFERENCES)
+        }
+
+    def frame(self) -> pd.DataFrame:
+        """Every number of the paper's tables beside ours."""
+        return pd.concat([tables.frame(one) for one in self.tables], ignore_index=True)
+
+    def coverage(self) -> str:
+        """How much of the paper was run, in one sentence."""
+        rows = sum(len(one.lines) for one in self.tables)
+        run = sum(one.run for one in self.tables)
+        others = sum(len(setting.runs) for setting in self.settings)
+        return (
+            f"Of the {rows} rows of the paper's tables, {run or 'none'} "
+            f"{'was' if run < 2 else 'were'} run at the paper's setting (its models and data, "
+            f"{paper.STEPS:,} updates or more); {_runs(others)} of {len(self.settings)} other "
+            f"setting{'' if len(self.settings) == 1 else 's'} below."
+        )
+
+    def verdicts(self, setting: Setting) -> list[str]:
+        """What the runs of a setting say about each method against GRPO, in words."""
+        if not setting.compares:
+            return []
+        committed = setting.committed
+        statements = over_seeds(committed, "these runs")
+        evaluated = set(committed.curves["method"]) - {BASELINE}
+        for i, label in enumerate(sorted(evaluated, key=label_order)):
+            estimate = setting.difference(label)
+            if estimate is not None and estimate.over == "questions":
+                (run,) = setting.paired(label)
+                statements[i] = over_questions(run, setting.runs)
+        return [f"{s.conclusion} {s.numbers}" for s in statements]
+
+    def notes(self) -> list[str]:
+        """Runs that were found and are not counted."""
+        unfinished = [
+            f"{run.path} is not finished ({run.step} of {run.config.get('steps')} updates) and is "
+            "not counted"
+            for run in self.found.unfinished
+        ]
+        return [*unfinished, *self.found.double]
+
+
+def _runs(n: int) -> str:
+    return f"{n} run{'' if n == 1 else 's'}"
+
+
+def reproduction(runs: Sequence[Path] = (), results: Path | None = None) -> Reproduction:
+    """Read every run below the folders; see `find` for what is refused."""
+    return Reproduction(find(runs, results))
+
+
+OVERVIEW = (
+    "Overview: a group of eight answers, all wrong. GRPO gives each the reward 0, so every "
+    "advantage is 0 and the group teaches nothing. LENS as printed takes from each the odds that "
+    "the policy gave it (scaled by 1/G) and centres: the confident ones go down, the others up. "
+    "The confidences are an example; rewards and advantages are computed. Mind the scale of the "
+    "last panel: in a mixed group advantages are around 1."
+)
+NEGATIVE_GROUPS = (
+    "Share of groups in which every answer is wrong while GRPO trains. Thick bars: the two numbers "
+    "that the paper's text gives for its figure, near the beginning and at the end; the curve "
+    "between them is a picture without numbers. Lines: our GRPO runs, averaged over the last "
+    "updates; shaded: 95 % interval over seeds."
+)
+OPTIMAL_POLICY = (
+    "From reward probabilities to an optimal policy: of six options A and B are right; "
+    "normalising p* by the difficulty D = 1/Σ p* gives π*."
+)
+WEIGHT = (
+    "The weight function w(z) of Theorem 2, and the odds z/(1−z) that multiply the gradient of a "
+    "wrong answer: w is their running mean."
+)
+CURVES = (
+    "Accuracy on the MATH test set while training, all questions and levels 4–5. Level lines: "
+    "pass@1 in the paper's table, whose update the paper does not say. Training set:"
+)
+SETTING_CURVES = (
+    "pass@1 on the test questions while training, each method beside GRPO: mean over seeds, shaded "
+    "95 % interval over seeds."
+)
+DIFFERENCES = (
+    "pass@k of each method minus GRPO's after the last update, on the same seeds; an interval that "
+    "crosses the line at 0 tells no difference."
+)
+OVERLAP = (
+    "Beware: about 1,000 questions of DAPO are problems of the MATH test set, so numbers of this "
+    "table, the paper's and ours, are partly of questions trained on "
+    "(configs/paper/math-dapo-clean.yaml leaves them out)."
+)
+TABLE_NOTE = (
+    "Ours: mean over runs after the last update, with the 95 % interval over seeds in brackets if "
+    "there are several; the last column pairs runs of the same seed."
+)
+
+
+def write(found: Reproduction, out: Path) -> Path:
+    """`report.html`, a PNG a figure, `tables.csv`, `our_runs.csv` and `tables.tex`; returns the
+    path of the page.
+
+    Raises:
+        UserError: a folder that can't be written.
+    """
+    path = out / "report.html"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomic(
+            path, page("LENS: the paper's tables beside our runs", list(_body(found, out)), "68rem")
+        )
+        write_atomic(out / "tables.csv", found.frame().to_csv(index=False))
+        write_atomic(out / "our_runs.csv", tables.our_frame(found.settings).to_csv(index=False))
+        write_atomic(out / "tables.tex", latex.document(found.tables, found.settings))
+    except OSError as error:
+        raise UserError(f"cannot write the report into {out}: {error.strerror}") from None
+    return path
+
+
+def _body(found: Reproduction, out: Path) -> Iterator[str]:
+    yield "<h1>LENS: the paper's tables and figures beside our runs</h1>"
+    yield f"<div class=verdict><p><strong>{escape(found.coverage())}</strong></p></div>"
+    drawings = {
+        name: figure(out / f"{name}.png", *drawing)
+        for name, drawing in found.paper_drawings().items()
+    }
+    main, ablation, second = found.tables
+    yield "<h2>The idea</h2>"
+    yield drawings["overview"] + drawings["optimal_policy"] + drawings["weight"]
+    yield "<h2>Negative groups</h2>" + drawings["negative_groups"]
+    yield "<h2>MATH + DAPO</h2>" + _paper_table(main)
+    yield f"<p class=note>{escape(OVERLAP)}</p>" + drawings["curves_dapo"]
+    yield "<h2>The ablation</h2>" + _paper_table(ablation)
+    yield "<h2>MATH + Numina 1.5</h2>" + _paper_table(second) + drawings["curves_numina"]
+    yield "<h2>Our runs</h2>"
+    if not found.settings:
+        yield "<p>No finished run of another setting was found.</p>"
+    for setting in found.settings:
+        if setting.compares:
+            yield from _setting(found, setting, out)
+    alone = [setting for setting in found.settings if not setting.compares]
+    if alone:
+        yield "<h3>Runs with nothing to compare them with</h3>"
+        yield table(*tables.lone_rows(alone))
+    if found.notes():
+        yield "<h2>Runs that are not counted</h2>"
+        yield f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in found.notes())}</ul>"
+
+
+def _paper_table(filled: tables.Filled) -> str:
+    average = "of one run" if filled.table.runs == 1 else f"means of {filled.table.runs} runs"
+    notes = [f"The paper's numbers are {average}. {TABLE_NOTE}", *filled.remarks]
+    return (
+        f"<h3>{escape(filled.table.name)}: {escape(filled.table.caption)}</h3>"
+        + table(tables.PAPER_HEADER, tables.paper_rows(filled))
+        + "".join(f"<p class=note>{escape(note)}</p>" for note in notes)
+    )
+
+
+def _setting(found: Reproduction, setting: Setting, out: Path) -> Iterator[str]:
+    yield f"<h3>{escape(setting.title)}</h3>"
+    yield "".join(f"<p>{escape(said)}</p>" for said in found.verdicts(setting))
+    yield "<p class=note>pass@k after the last update, in %: mean and 95 % interval over seeds.</p>"
+    yield table(*tables.accuracy_rows(setting))
+    header, rows = tables.difference_rows(setting)
+    if rows:
+        yield "<p class=note>Differences to GRPO, in points, with paired 95 % intervals.</p>"
+        yield table(header, rows)
+    yield "<p class=note>While training:</p>"
+    yield table(tables.TRAINING_HEADER, tables.training_rows(setting))
+    yield f"<p class=note>{escape(tables.TRAINING_NOTE)}</p>"
+    for name, drawing in found.setting_drawings(setting).items():
+        yield figure(out / f"{name}.png", *drawing)

@@ -1,0 +1,181 @@
+"""The runs that a report is made of: whole run folders, found by their manifest.json at any depth,
+and collected ones (`curves.csv`, `updates.csv`, `manifests.json` of `lens_ref.rlvr.collect`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lens_ref.reporting import paper
+from lens_ref.reporting.settings import same_setting
+from lens_ref.rlvr import evaluation
+from lens_ref.rlvr.config import method_label
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.report_data import (
+    CURVE_COLUMNS,
+    GROUP_COLUMNS,
+    LENS,
+    UPDATE_COLUMNS,
+    Run,
+    label_order,
+    read_run,
+    read_table,
+)
+
+PASSED_OVER = ("cells", "checkpoints")  # pieces of `python -m toy.compare`, and of a run
+MANIFEST_KEYS = {"status", "method", "seed", "steps"}  # a training run's; toys have manifests too
+
+
+@dataclass(frozen=True)
+class Found:
+    """The runs by what they can tell."""
+
+    finished: tuple[Run, ...]
+    unfinished: tuple[Run, ...]
+    double: tuple[str, ...]  # runs that another run of the same settings, method and seed displaced
+
+
+def find(runs: Sequence[Path] = (), results: Path | None = None) -> Found:
+    """Read every run below some folders.
+
+    Args:
+        runs: run folders, or folders that hold some.
+        results: one more folder, which may hold none yet.
+
+    Raises:
+        UserError: a path of `runs` that holds no run; half a run, or a damaged one, anywhere.
+    """
+    read: list[Run] = []
+    for path in runs:
+        if not path.is_dir():
+            raise UserError(f"{path} is not a folder" if path.exists() else f"no folder {path}")
+        below = list(_below(path))
+        if not below:
+            raise UserError(
+                f"{path} holds no training run: a run is a folder with config.yaml and "
+                "manifest.json, such as python -m lens_ref.train writes into runs/<name>/"
+            )
+        read += below
+    if results is not None:
+        if not results.is_dir():
+            raise UserError(f"no folder {results} with results; name one with --results")
+        read += _below(results)
+    once = {run.path.resolve(): run for run in read}
+    ordered = sorted(once.values(), key=lambda run: (*label_order(run.label), run.seed))
+    finished, double = _once([run for run in ordered if run.finished])
+    return Found(tuple(finished), tuple(run for run in ordered if not run.finished), tuple(double))
+
+
+def _once(runs: list[Run]) -> tuple[list[Run], list[str]]:
+    """The first run of every setting, method and seed, and what was left out for it."""
+    kept: list[Run] = []
+    left_out = []
+    for run in runs:
+        twin = next(
+            (
+                k
+                for k in kept
+                if (k.label, k.seed) == (run.label, run.seed) and same_setting(k, run)
+            ),
+            None,
+        )
+        if twin is None:
+            kept.append(run)
+        else:
+            left_out.append(
+                f"{run.path} is the same method, seed and settings as {twin.path} and is left out"
+            )
+    return kept, left_out
+
+
+def _below(folder: Path) -> Iterator[Run]:
+    """Every run at or below a folder, in the order of their paths."""
+    seen = set[Path]()
+    for file in sorted(folder.rglob("*")):
+        if set(PASSED_OVER) & set(file.relative_to(folder).parts):
+            continue
+        if file.name == "manifests.json" and (file.parent / "curves.csv").is_file():
+            yield from _collected(file.parent)
+        elif file.name in ("manifest.json", "config.yaml") and file.parent not in seen:
+            seen.add(file.parent)
+            if _is_run(file.parent):
+                yield _named(read_run(file.parent))
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder with a config or a manifest is a run; UserError on half of one."""
+    has_config = (folder / "config.yaml").is_file()
+    manifest = _json(folder / "manifest.json") if (folder / "manifest.json").is_file() else None
+    if has_config and manifest is not None:
+        return True
+    if has_config:
+        raise UserError(
+            f"{folder} is half a run: it has no manifest.json, which training writes when it "
+            f"begins; start it with --resume {folder}, or move it away"
+        )
+    if isinstance(manifest, dict) and manifest.keys() >= MANIFEST_KEYS:
+        raise UserError(f"{folder} is half a run: it has no config.yaml; copy it again")
+    return False
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged: {error}; copy it again or move it away") from None
+
+
+def _named(run: Run) -> Run:
+    """The run with the label of its config's method, and checked against its manifest."""
+    methods = run.config.get("methods")
+    if not isinstance(methods, list) or len(methods) != 1:
+        raise UserError(f"{run.path}: its config names no single method; is it a run's?")
+    if run.finished and run.step != (steps := run.manifest.get("steps")):
+        raise UserError(
+            f"{run.path} is half a run: its manifest says {steps} updates, its metrics.csv "
+            f"{run.step}; copy it again"
+        )
+    return replace(run, label=_label(methods[0]))
+
+
+def _label(method: str) -> str:
+    if paper.role(method) == "lens":
+        return LENS
+    try:
+        return method_label(method)
+    except ValueError:  # a method of another version
+        return method
+
+
+def _collected(folder: Path) -> Iterator[Run]:
+    """The runs of `python -m lens_ref.rlvr.collect … --out folder`."""
+    curves = read_table(folder / "curves.csv", CURVE_COLUMNS)
+    updates = read_table(folder / "updates.csv", UPDATE_COLUMNS)
+    for manifest in _json(folder / "manifests.json"):
+        name, config = manifest["run"], manifest["config"]
+        label = name.rsplit("-seed", 1)[0]
+
+        def of(table: pd.DataFrame, label: str = label, seed: int = config["seed"]) -> pd.DataFrame:
+            chosen = table[(table["method"] == label) & (table["seed"] == seed)]
+            return chosen.drop(columns=["method", "seed"]).reset_index(drop=True)
+
+        yield _named(
+            Run(
+                path=folder / name,
+                label=label,
+                seed=config["seed"],
+                config=config,
+                manifest=manifest,
+                metrics=of(updates),
+                groups=pd.DataFrame(columns=GROUP_COLUMNS),
+                evals=of(curves),
+                counts=pd.DataFrame(columns=evaluation.COUNT_COLUMNS),
+                samples=[],
+            )
+        )

@@ -1,0 +1,213 @@
+"""The paper's figures that need runs, with the published numbers where there are any, and the
+figures of our own settings. What has not been run says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from lens_ref.reporting import paper
+from lens_ref.reporting.settings import HARD, Setting, at_end, over_seeds
+from lens_ref.reporting.tables import Filled, measured, standing_in
+from lens_ref.rlvr.report_data import BASELINE, Run, display
+from lens_ref.rlvr.report_figures import (
+    STYLES,
+    WINDOW,
+    Style,
+    frame,
+    label_updates,
+    legend,
+)
+from lens_ref.rlvr.statistics import moving_average
+
+WIDE = 8.4  # inches
+ROLES = {"grpo": (BASELINE, STYLES[0]), "lens": ("lens", STYLES[1])}
+Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Updates, mean, lower and upper end of the 95 % interval (the mean itself for one run)."""
+
+
+def curve(runs: Sequence[Run], level: str) -> Curve:
+    """pass@1 in % at every update at which all runs were evaluated."""
+    tables = [run.evals[run.evals["level"] == level].set_index("step")["pass@1"] for run in runs]
+    table = 100 * pd.concat(tables, axis=1, join="inner").sort_index()
+    found = [over_seeds(row) for row in table.dropna().to_numpy()]
+    estimates = [e for e in found if e is not None]
+    return (
+        table.dropna().index.to_numpy(dtype=float),
+        np.array([e.mean for e in estimates]),
+        np.array([e.mean if e.low is None else e.low for e in estimates]),
+        np.array([e.mean if e.high is None else e.high for e in estimates]),
+    )
+
+
+def _draw(axes: Axes, drawn: Curve, look: Style, label: str) -> None:
+    step, mean, low, high = drawn
+    axes.fill_between(step, low, high, color=look.color, alpha=0.15, lw=0)
+    axes.plot(step, mean, color=look.color, ls=look.line, marker=look.marker, lw=2, label=label)
+
+
+def training_curves(filled: Filled) -> Figure:
+    """Accuracy of GRPO and LENS while training, on all questions and on levels 4–5, a row a model;
+    the table's pass@1 as a level line, since the paper's curves are pictures without numbers."""
+    models = filled.table.models
+    figure, panels = frame(rows=len(models), columns=2, width=WIDE, height=3.6)
+    for i, model in enumerate(models):
+        for axes, level in zip(panels[2 * i : 2 * i + 2], ("all", HARD), strict=True):
+            axes.set_title(f"{model}, {_words(level)}", fontsize=10)
+            _panel(axes, filled, model, level)
+    legend(figure, *panels)
+    return figure
+
+
+def _words(level: str) -> str:
+    return "all questions" if level == "all" else f"levels {level.replace('-', '–')}"
+
+
+def _panel(axes: Axes, filled: Filled, model: str, level: str) -> None:
+    anything = False
+    for line in filled.lines:
+        if line.row.model != model or line.row.role not in ROLES:
+            continue
+        label, look = ROLES[line.row.role]
+        if level == "all":
+            axes.axhline(
+                float(line.cells[0].published), color=look.color, ls=look.line, lw=1.2,
+                label=f"{display(label)}: the paper's pass@1",
+            )  # fmt: skip
+        if any(not np.isnan(at_end(run, "pass@1", level)) for run in line.runs):
+            anything = True
+            _draw(axes, curve(line.runs, level), look, f"{display(label)}: ours")
+    label_updates(axes, "pass@1 (%)")
+    if anything:
+        return
+    said = "our runs: not run"
+    if level != "all":
+        axes.set_yticks([])
+        said += "\n(the paper prints no numbers here)"
+    else:
+        axes.margins(y=0.6)
+    axes.set_xticks([])
+    axes.text(0.5, 0.5 if level != "all" else 0.12, said, transform=axes.transAxes, ha="center",
+              va="center", fontsize=10)  # fmt: skip
+
+
+def negative_ratio(runs: Sequence[Run], settings: Sequence[Setting]) -> Figure:
+    """Share of negative groups while GRPO trains: the paper's two numbers, our run of its setting,
+    and our own settings; over the share of the updates done, since lengths differ."""
+    figure, (axes,) = frame(width=WIDE, height=4.2)
+    values = paper.published()
+    row = paper.NEGATIVE_GROUPS
+    for column, (left, right) in {"early": (0, 10), "end": (90, 100)}.items():
+        y = float(values["Negative groups", row.label, column])
+        axes.plot([left, right], [y, y], color="black", lw=5, solid_capstyle="butt", zorder=5,
+                  label=f"paper, {row.model} on MATH + Numina: beginning and end"
+                  if column == "early" else None)  # fmt: skip
+        axes.text(
+            (left + right) / 2, y + 1, f"paper: {y:g} %", ha="center", va="bottom", fontsize=9,
+            zorder=6, bbox={"fc": "white", "ec": "none", "pad": 1.5, "alpha": 0.85},
+        )  # fmt: skip
+    table = next(t for t in paper.TABLES if t.data == paper.NUMINA)
+    ours = standing_in(table, row, runs)
+    if not ours:
+        axes.plot([], [], " ", label="our run of that setting: not run")
+    shown = [("our runs of that setting", ours)] if ours else []
+    compared = [s for s in settings if s.compares] or list(settings)
+    shown += [(setting.title, setting.of(BASELINE)) for setting in compared]
+    for i, (label, members) in enumerate([s for s in shown if s[1]][: len(STYLES)]):
+        look = STYLES[i % len(STYLES)]
+        count = f", {len(members)} seeds" if len(members) > 1 else ""
+        _draw_share(axes, members, look, f"{label}{count}")
+    axes.set(
+        xlabel="updates done (% of the run)", ylabel="negative groups under GRPO (%)",
+        xlim=(-2, 102), ylim=(0, None),
+    )  # fmt: skip
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_share(axes: Axes, runs: Sequence[Run], look: Style, label: str) -> None:
+    """Moving average of each run, then mean and interval over the runs."""
+    smooth = [
+        moving_average(100 * run.metrics["negative_share"].to_numpy(), WINDOW) for run in runs
+    ]
+    found = [e for e in map(over_seeds, np.array(smooth).T) if e is not None]
+    x = 100 * np.arange(1, len(found) + 1) / len(found)
+    mean = np.array([e.mean for e in found])
+    low = np.array([e.mean if e.low is None else e.low for e in found])
+    high = np.array([e.mean if e.high is None else e.high for e in found])
+    axes.fill_between(x, low, high, color=look.color, alpha=0.15, lw=0)
+    axes.plot(x, mean, color=look.color, ls=look.line, marker=look.marker, markevery=0.1, lw=1.8,
+              label=label)  # fmt: skip
+
+
+# --- our own settings
+
+
+COLUMNS = 3
+
+
+def setting_curves(setting: Setting, level: str) -> Figure:
+    """pass@1 while training: a panel for each method, with GRPO in all of them."""
+    evaluated = {
+        label: [run for run in setting.of(label) if not np.isnan(at_end(run, "pass@1", level))]
+        for label in setting.labels
+    }
+    baseline = evaluated.pop(BASELINE, [])
+    others = {label: runs for label, runs in evaluated.items() if runs}
+    columns = min(COLUMNS, max(1, len(others)))
+    rows = -(-len(others) // columns) or 1
+    figure, panels = frame(rows, columns, WIDE, 3.6 if rows == 1 else 3.0)
+    for i, axes in enumerate(panels):
+        axes.sharey(panels[0])
+        axes.set_visible(i < max(1, len(others)))
+        if baseline:
+            _draw(axes, curve(baseline, level), STYLES[0], f"GRPO, {_seeds(baseline)}")
+        label_updates(axes, f"pass@1 (%),\n{_words(level)}")
+    for axes, (label, runs) in zip(panels, others.items(), strict=False):
+        _draw(axes, curve(runs, level), STYLES[1], "the method that the panel names")
+        axes.set_title(f"{display(label)}\n{_seeds(runs)}", fontsize=9)
+    legend(figure, panels[0])
+    return figure
+
+
+def _seeds(runs: Sequence[Run]) -> str:
+    return f"{len(runs)} seed{'' if len(runs) == 1 else 's'}"
+
+
+def differences(setting: Setting) -> Figure | str:
+    """Every method's pass@k minus GRPO's, paired, with 95 % intervals."""
+    columns = measured(setting)
+    found = [
+        (label, [setting.difference(label, *c) for c in columns])
+        for label in setting.labels
+        if label != BASELINE
+    ]
+    found = [(label, estimates) for label, estimates in found if any(estimates)]
+    if not found:
+        return "No method was run on the same seed as GRPO here, so there is no difference to draw."
+    height = 1.5 + 0.26 * len(columns) * len(found)
+    figure, (axes,) = frame(height=height, width=WIDE)
+    for j, (column, level) in enumerate(columns):
+        look = STYLES[j]
+        for i, (_, estimates) in enumerate(found):
+            estimate, y = estimates[j], i + 0.7 * ((j + 0.5) / len(columns) - 0.5)
+            if estimate is None:
+                continue
+            if estimate.low is not None and estimate.high is not None:
+                axes.plot([estimate.low, estimate.high], [y, y], color=look.color, lw=1.6)
+            axes.plot(estimate.mean, y, ls="", marker=look.marker, color=look.color, ms=6)
+        name = column if level == "all" else f"{column}, {_words(level)}"
+        axes.plot([], [], color=look.color, marker=look.marker, lw=1.6, label=name)
+    axes.axvline(0, color="black", lw=1)
+    axes.set_yticks(range(len(found)), [display(label) for label, _ in found])
+    axes.set_ylim(len(found) - 0.4, -0.6)
+    axes.set_xlabel("difference to GRPO (points); bars: 95 % intervals")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
+    legend(figure, axes)
+    return figure

@@ -1,0 +1,221 @@
+"""Runs that differ in method and seed alone, and what they say together: means over seeds with
+95 % intervals, and differences to GRPO on the same seeds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from lens_ref.reporting import paper
+from lens_ref.rlvr.report_data import (
+    BASELINE,
+    CURVE_COLUMNS,
+    UPDATE_COLUMNS,
+    Committed,
+    Run,
+    differing_settings,
+    label_order,
+)
+from lens_ref.rlvr.report_verdict import question_rates, seed_pairs
+from lens_ref.rlvr.statistics import Interval, bootstrap_interval, t_interval
+
+HARD = "4-5"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean, and its 95 % interval where there is one."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+    over: str  # what the interval is over: "seeds", "questions" or, without one, ""
+
+    @staticmethod
+    def of(interval: Interval, n: int, over: str) -> Estimate:
+        return Estimate(interval.mean, interval.low, interval.high, n, over)
+
+
+def over_seeds(values: Sequence[float] | np.ndarray) -> Estimate | None:
+    """The mean with Student's interval, without one for a single seed, None for none."""
+    array = np.asarray(values, dtype=np.float64)
+    array = array[~np.isnan(array)]
+    if array.size == 0:
+        return None
+    if array.size == 1:
+        return Estimate(float(array[0]), None, None, 1, "")
+    return Estimate.of(t_interval(array), array.size, "seeds")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Finished runs that differ in method and seed alone, GRPO first."""
+
+    title: str
+    slug: str  # for file names
+    runs: tuple[Run, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        """Methods, GRPO first, then LENS as printed."""
+        return sorted({run.label for run in self.runs}, key=label_order)
+
+    @property
+    def compares(self) -> bool:
+        """Whether there is GRPO and another method."""
+        return BASELINE in self.labels and len(self.labels) > 1
+
+    def of(self, label: str) -> list[Run]:
+        """The runs of a method."""
+        return [run for run in self.runs if run.label == label]
+
+    @cached_property
+    def committed(self) -> Committed:
+        """The same runs as one table of curves and one of updates."""
+        return Committed(
+            _stacked(self.runs, "evals", CURVE_COLUMNS),
+            _stacked(self.runs, "metrics", UPDATE_COLUMNS),
+            tuple(run.config for run in self.runs),
+        )
+
+    def accuracy(self, label: str, column: str = "pass@1", level: str = "all") -> Estimate | None:
+        """pass@k in % after the last update, over the seeds of a method."""
+        return over_seeds(100 * np.array([at_end(run, column, level) for run in self.of(label)]))
+
+    def difference(self, label: str, column: str = "pass@1", level: str = "all") -> Estimate | None:
+        """pass@k of a method minus that of GRPO, in points, paired: over seeds, or with one common
+        seed over the test questions, if the answers to each were counted."""
+        pairs = self.seed_differences(label, column, level)
+        if len(pairs) == 1:
+            found = self._over_questions(label, int(column.split("@")[1]), level)
+            if found is not None:
+                return found
+        return over_seeds(pairs)
+
+    def seed_differences(
+        self, label: str, column: str = "pass@1", level: str = "all"
+    ) -> np.ndarray:
+        """pass@k of a method minus GRPO's, in points: one number for each seed that both have."""
+        pairs = seed_pairs(self.committed.curves, label, column, level)
+        if label == BASELINE or pairs is None:
+            return np.array([])
+        _, table = pairs
+        return 100 * (table[label] - table[BASELINE]).to_numpy()
+
+    def paired(self, label: str) -> list[Run]:
+        """The evaluated runs of a method that have such a GRPO run of their seed."""
+        base, own = (
+            [run for run in self.of(name) if not np.isnan(at_end(run, "pass@1"))]
+            for name in (BASELINE, label)
+        )
+        seeds = {run.seed for run in base}
+        return [run for run in own if run.seed in seeds]
+
+    def _over_questions(self, label: str, k: int, level: str) -> Estimate | None:
+        """For the one seed that a method shares with GRPO."""
+        (run,) = self.paired(label)
+        both = [next(base for base in self.of(BASELINE) if base.seed == run.seed), run]
+        if any(run.counts.empty or run.counts["n"].min() < k for run in both):
+            return None
+        rates = []
+        for run in both:
+            levels = run.counts["level"]
+            rows = run.counts[levels.isin(["4", "5"])] if level == HARD else run.counts
+            rates.append(question_rates(rows, run.step, k))
+        change = (rates[1] - rates[0]).dropna().to_numpy()
+        if len(change) < 2:
+            return None
+        return Estimate.of(bootstrap_interval(change).times(100), len(change), "questions")
+
+
+def at_end(run: Run, column: str, level: str = "all") -> float:
+    """A column of the evaluation after the last update, NaN where there is none."""
+    rows = run.evals[(run.evals["step"] == run.step) & (run.evals["level"] == level)]
+    return float(rows[column].iloc[0]) if len(rows) else float("nan")
+
+
+def quarter(run: Run, column: str, last: bool) -> float:
+    """The mean of a logged quantity over the first or last quarter of the updates."""
+    size = max(1, len(run.metrics) // 4)
+    rows = run.metrics.sort_values("step")[column]
+    return float((rows.iloc[-size:] if last else rows.iloc[:size]).mean())
+
+
+def _stacked(runs: Iterable[Run], table: str, columns: Iterable[str]) -> pd.DataFrame:
+    parts = [getattr(run, table).assign(method=run.label, seed=run.seed) for run in runs]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return pd.DataFrame(columns=list(columns))
+    return pd.concat(parts, ignore_index=True).reindex(columns=list(columns))
+
+
+def same_setting(a: Run, b: Run) -> bool:
+    """Whether two runs differ in nothing but method and seed (and the machine)."""
+    tests = [(run.manifest.get("data", {}).get("test") or {}).get("sha256") for run in (a, b)]
+    return (
+        a.config.get("steps") == b.config.get("steps")
+        and not differing_settings(a.config, b.config)
+        and (None in tests or tests[0] == tests[1])
+    )
+
+
+def grouped(runs: Iterable[Run]) -> list[Setting]:
+    """The settings, each with its runs; in the order of their titles."""
+    groups: list[list[Run]] = []
+    for run in runs:
+        for group in groups:
+            if same_setting(group[0], run):
+                group.append(run)
+                break
+        else:
+            groups.append([run])
+    titles = [_title(group[0]) for group in groups]
+    settings = []
+    for group, title in zip(groups, titles, strict=True):
+        namesakes = [
+            g for g, t in zip(groups, titles, strict=True) if t == title and g is not group
+        ]
+        full = title + _distinction(group[0], [other[0] for other in namesakes])
+        settings.append((full, group))
+    settings.sort(key=lambda pair: pair[0])
+    return [
+        Setting(title, _slug(title, [t for t, _ in settings[:i]]), tuple(group))
+        for i, (title, group) in enumerate(settings)
+    ]
+
+
+def _title(run: Run) -> str:
+    name = paper.model_name(run)
+    policy = "the bundled policy" if name == "tiny" else name
+    data = " + ".join(paper.trained_on(run)) or "unnamed data"
+    questions = paper.questions_per_update(run)
+    batch = f"{questions or 0:g} × {paper.setting(run, 'rollout.responses')} answers"
+    policy = policy[0].upper() + policy[1:] if policy.startswith("the ") else policy
+    return f"{policy} on {data}, {run.config.get('steps')} updates of {batch}"
+
+
+def _distinction(run: Run, others: list[Run]) -> str:
+    """What tells settings of one title apart."""
+    keys = dict.fromkeys(
+        k for other in others for k in differing_settings(run.config, other.config)
+    )
+    said = [f"{key} = {paper.setting(run, key)}" for key in keys][:3]
+    if others and not said:
+        test = (run.manifest.get("data", {}).get("test") or {}).get("sha256") or "none"
+        said = [f"test set {test[:8]}"]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _slug(title: str, before: list[str]) -> str:
+    def plain(text: str) -> str:
+        words = re.sub(r"\b(the|on|of|answers)\b", " ", text.lower())
+        return re.sub(r"[^a-z0-9.]+", "-", words).strip("-")
+
+    twins = sum(plain(other) == plain(title) for other in before)
+    return plain(title) + (f"-{twins + 1}" if twins else "")

@@ -1,0 +1,346 @@
+"""The paper's tables with our runs beside the published values, and the table of our own settings,
+each as rows that HTML, CSV and LaTeX are written from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from lens_ref.reporting import paper
+from lens_ref.reporting.settings import (
+    HARD,
+    Estimate,
+    Setting,
+    at_end,
+    over_seeds,
+    quarter,
+    same_setting,
+)
+from lens_ref.rlvr.report_data import Run, display
+from lens_ref.rlvr.report_page import MISSING, NOT_RUN
+from lens_ref.rlvr.report_verdict import signed
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A published number and ours, None where we have not run it; both in %."""
+
+    column: str
+    published: str
+    ours: Estimate | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table of the paper."""
+
+    row: paper.Row
+    cells: tuple[Cell, ...]
+    runs: tuple[Run, ...]  # that stand in it
+    gain: Estimate | None  # pass@1 against our GRPO row on the same seeds, points
+    published_gain: float | None
+    left_out: tuple[str, ...]  # runs that belong here but not at the paper's protocol, and why
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A table of the paper."""
+
+    table: paper.PaperTable
+    lines: tuple[Line, ...]
+
+    @property
+    def run(self) -> int:
+        """How many of its rows were run."""
+        return sum(bool(line.runs) for line in self.lines)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be said about the runs that stand in it, and those that do not."""
+        said = paper.remarks(run for line in self.lines for run in line.runs)
+        differing = [f"Ours differ from the paper's in: {'; '.join(said)}."] if said else []
+        return [*differing, *(reason for line in self.lines for reason in line.left_out)]
+
+
+def fill(table: paper.PaperTable, runs: Sequence[Run]) -> Filled:
+    """A table of the paper with the runs that stand in its rows."""
+    standing = {row: standing_in(table, row, runs) for row in table.rows}
+    baseline = {row.model: row for row in table.rows if row.role == "grpo"}
+    published = paper.published()
+    lines = []
+    for row in table.rows:
+        base = baseline[row.model]
+        cells = tuple(
+            Cell(
+                column,
+                published[table.name, row.label, column],
+                over_seeds([100 * at_end(run, column) for run in standing[row]]),
+            )
+            for column in paper.PASS
+        )
+        first = published[table.name, base.label, paper.PASS[0]]
+        lines.append(
+            Line(
+                row,
+                cells,
+                tuple(standing[row]),
+                _gain(standing[row], standing[base]) if row != base else None,
+                float(cells[0].published) - float(first) if row != base else None,
+                tuple(
+                    f"{run.path.parent.name}/{run.path.name} is not counted here: {reason}."
+                    for run in runs
+                    if paper.belongs(run, table, row) and (reason := _reason(run, standing[row]))
+                ),
+            )
+        )
+    return Filled(table, tuple(lines))
+
+
+def standing_in(table: paper.PaperTable, row: paper.Row, runs: Sequence[Run]) -> list[Run]:
+    """The runs of a row: those of the setting that has the most seeds."""
+    found = [r for r in runs if paper.belongs(r, table, row) and not paper.deviations(r)]
+    alike = [[r for r in found if same_setting(first, r)] for first in found]
+    return max(alike, key=len, default=[])
+
+
+def _reason(run: Run, standing: Sequence[Run]) -> str:
+    """Why a run is not among those that stand in its row; "" if it is."""
+    if any(run is other for other in standing):
+        return ""
+    return "; ".join(paper.deviations(run)) or "other settings than the runs that are counted"
+
+
+def _gain(runs: Sequence[Run], baseline: Sequence[Run]) -> Estimate | None:
+    pairs = [
+        100 * (at_end(run, "pass@1") - at_end(base, "pass@1"))
+        for run in runs
+        for base in baseline
+        if run.seed == base.seed and same_setting(run, base)
+    ]
+    return over_seeds(pairs)
+
+
+def frame(filled: Filled) -> pd.DataFrame:
+    """One line a number: table, row, column, published, ours, 95 % interval, runs, state."""
+    return pd.DataFrame(
+        [
+            {
+                "table": filled.table.name,
+                "row": line.row.label,
+                "column": cell.column,
+                "published": cell.published,
+                "ours": None if cell.ours is None else round(cell.ours.mean, 4),
+                "low": None if cell.ours is None else _rounded(cell.ours.low),
+                "high": None if cell.ours is None else _rounded(cell.ours.high),
+                "runs": 0 if cell.ours is None else cell.ours.n,
+                "state": NOT_RUN if cell.ours is None else "run",
+            }
+            for line in filled.lines
+            for cell in line.cells
+        ]
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+PAPER_HEADER = ["model", "algorithm", "", *paper.PASS, "− GRPO, pass@1"]
+
+
+def paper_rows(filled: Filled) -> list[list[str]]:
+    """Rows of text for every row of the paper: the published values, ours, their interval."""
+    rows = []
+    for line in filled.lines:
+        model, algorithm = line.row.label.removesuffix(" (Ours)").split(": ", 1)
+        gain = "" if line.published_gain is None else f"{line.published_gain:+.2f}"
+        rows.append(
+            [model, algorithm, "paper", *(cell.published for cell in line.cells), _minus(gain)]
+        )
+        ours = [cell.ours for cell in line.cells]
+        if not line.runs:
+            own_gain = "" if line.row.role == "grpo" else NOT_RUN
+            rows.append(["", "", "ours", *[NOT_RUN] * len(ours), own_gain])
+            continue
+        own_gain = "" if line.row.role == "grpo" else _middle(line.gain, sign=True)
+        count = _count(len(line.runs), "run")
+        rows.append(["", "", f"ours ({count})", *map(_middle, ours), own_gain])
+        if len(line.runs) > 1:
+            rows.append(["", "", "95 % interval", *map(_ends, ours), _ends(line.gain, sign=True)])
+    return rows
+
+
+def _middle(estimate: Estimate | None, sign: bool = False) -> str:
+    form = signed if sign else "{:.1f}".format
+    return MISSING if estimate is None else form(estimate.mean)
+
+
+def _ends(estimate: Estimate | None, sign: bool = False) -> str:
+    form = signed if sign else "{:.1f}".format
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    return f"[{form(estimate.low)}, {form(estimate.high)}]"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def shown(estimate: Estimate | None, sign: bool = False) -> str:
+    """ "54.2 [53.0, 55.4]", "54.2" without an interval, "–" for nothing."""
+    return f"{_middle(estimate, sign)} {_ends(estimate, sign)}".strip()
+
+
+# --- our own settings
+
+
+OUR_COLUMNS = (("pass@1", "all"), ("pass@16", "all"), ("pass@1", HARD), ("pass@16", HARD))
+
+
+def _quantity(column: str, level: str) -> str:
+    return column if level == "all" else f"{column}, levels {level.replace('-', '–')}"
+
+
+def measured(setting: Setting) -> list[tuple[str, str]]:
+    """Which of `OUR_COLUMNS` some run of a setting has."""
+    return [
+        (column, level)
+        for column, level in OUR_COLUMNS
+        if any(not np.isnan(at_end(run, column, level)) for run in setting.runs)
+    ]
+
+
+def accuracy_rows(setting: Setting) -> tuple[list[str], list[list[str]]]:
+    """Header and a row a method: pass@k after the last update, in %."""
+    columns = measured(setting)
+    header = ["method", "seeds", *(_quantity(*c) for c in columns)]
+    rows = [
+        [
+            display(label),
+            str(len(setting.of(label))),
+            *(shown(setting.accuracy(label, *c)) for c in columns),
+        ]
+        for label in setting.labels
+    ]
+    return header, rows
+
+
+def difference_rows(setting: Setting) -> tuple[list[str], list[list[str]]]:
+    """Header and a row a method: pass@k minus GRPO's on the same seeds, in points."""
+    columns = measured(setting)
+    header = ["method − GRPO", "paired over", *(_quantity(*c) for c in columns)]
+    rows = []
+    for label in setting.labels:
+        found = [setting.difference(label, *c) for c in columns]
+        first = next((e for e in found if e is not None), None)
+        if first is None:
+            continue
+        over = _count(first.n, "seed") if first.over != "questions" else f"{first.n:,} questions"
+        rows.append([display(label), over, *(shown(e, sign=True) for e in found)])
+    return header, rows
+
+
+def lone_rows(settings: Sequence[Setting]) -> tuple[list[str], list[list[str]]]:
+    """Header and a row a setting and method, for settings that compare nothing with GRPO."""
+    columns = [c for c in OUR_COLUMNS if any(c in measured(setting) for setting in settings)]
+    rows = [
+        [
+            setting.title,
+            display(label),
+            str(len(setting.of(label))),
+            *(shown(setting.accuracy(label, *c)) for c in columns),
+        ]
+        for setting in settings
+        for label in setting.labels
+    ]
+    return ["setting", "method", "seeds", *(_quantity(*c) for c in columns)], rows
+
+
+TRAINING_HEADER = [
+    "method",
+    "negative groups, %: first quarter",
+    "last quarter",
+    "their signal",
+    "entropy, nats: first quarter",
+    "last quarter",
+    "length, tokens: first quarter",
+    "last quarter",
+]
+TRAINING_NOTE = (
+    "Means over the seeds of what each update logged, in the first and the last quarter of the "
+    "updates. Signal: RMS advantage of negative groups over that of mixed groups, median over "
+    "updates. Entropy is that of the answers that a method keeps, so its level can't be compared "
+    "between methods that leave some out."
+)
+
+
+def training_rows(setting: Setting) -> list[list[str]]:
+    """A row a method: negative groups, their signal, entropy and length while training."""
+    return [
+        [
+            display(label),
+            *_quarters(setting, label, "negative_share", "{:.1f}", 100),
+            signal(setting.of(label)),
+            *_quarters(setting, label, "entropy", "{:.3f}"),
+            *_quarters(setting, label, "mean_length", "{:.1f}"),
+        ]
+        for label in setting.labels
+    ]
+
+
+def _quarters(
+    setting: Setting, label: str, column: str, form: str, factor: float = 1
+) -> tuple[str, str]:
+    def text(last: bool) -> str:
+        estimate = over_seeds([factor * quarter(run, column, last) for run in setting.of(label)])
+        return MISSING if estimate is None else form.format(estimate.mean)
+
+    return text(False), text(True)
+
+
+def signal(runs: Sequence[Run]) -> str:
+    """ "1:830": how much quieter negative groups are than mixed ones; "0" for no signal."""
+    ratios = pd.concat([run.metrics["neg_to_mixed_rms"] for run in runs]).dropna()
+    if ratios.empty:
+        return MISSING
+    ratio = float(ratios.median())
+    if ratio == 0:
+        return "0"
+    return f"1:{1 / ratio:,.0f}" if ratio < 0.5 else f"{ratio:.2f}"
+
+
+def our_frame(settings: Sequence[Setting]) -> pd.DataFrame:
+    """One line a number of our own settings: means, and differences to GRPO."""
+    rows = []
+    for setting in settings:
+        for label in setting.labels:
+            for column, level in measured(setting):
+                found = {
+                    "mean": setting.accuracy(label, column, level),
+                    "difference to GRPO": setting.difference(label, column, level),
+                }
+                rows += [
+                    {
+                        "setting": setting.title,
+                        "method": label,
+                        "level": level,
+                        "column": column,
+                        "quantity": quantity,
+                        "value": _rounded(estimate.mean),
+                        "low": _rounded(estimate.low),
+                        "high": _rounded(estimate.high),
+                        "n": estimate.n,
+                        "interval over": estimate.over or "none",
+                    }
+                    for quantity, estimate in found.items()
+                    if estimate is not None
+                ]
+    columns = ["setting", "method", "level", "column", "quantity", "value", "low", "high", "n"]
+    return pd.DataFrame(rows, columns=[*columns, "interval over"])

@@ -1,0 +1,63 @@
+"""The report's figures hold what they are about, LaTeX is LaTeX and names of users stay text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lens_ref.reporting import document, latex, pictures, run_figures
+from tests.report_runs import make_run
+
+
+def test_figures_say_what_was_not_run(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", "grpo", 0.3)
+    found = document.reproduction([tmp_path / "r"])
+    ratio = run_figures.negative_ratio(found.found.finished, found.settings)
+    bars = [line.get_ydata() for line in ratio.axes[0].lines if line.get_linewidth() == 5]
+    assert [list(bar) for bar in bars] == [[45, 45], [35, 35]]
+    (label,) = (text.get_text() for text in ratio.legends[0].texts[1:2])
+    assert label == "our run of that setting: not run"
+    curves = run_figures.training_curves(found.tables[0])
+    said = [text.get_text() for axes in curves.axes for text in axes.texts]
+    assert len(said) == 4
+    assert all("our runs: not run" in text for text in said)
+    levels = [line.get_ydata()[0] for line in curves.axes[0].lines]
+    assert levels == [54.09, 56.63]
+
+
+def test_the_overview_is_computed() -> None:
+    group = pictures.one_negative_group()
+    assert group["grpo_reward"] == group["grpo_advantage"] == [0.0] * 8
+    # D = 2 · 0.95, so the odds are 0.95/0.95 = 1 and 0.9/(1.9 − 0.9) = 0.9; times 1/G = 1/8
+    assert group["lens_reward"][:2] == pytest.approx([-0.125, -0.1125])
+    assert sum(group["lens_advantage"]) == pytest.approx(0.0, abs=1e-15)
+    assert group["lens_advantage"][0] < 0 < group["lens_advantage"][-1]
+    heights = [patch.get_height() for patch in pictures.overview().axes[1].patches]
+    assert heights == group["lens_reward"]
+
+
+def test_the_optimal_policy_is_computed() -> None:
+    p_star, pi_star = pictures.optimal_policy().axes
+    assert [bar.get_height() for bar in p_star.patches] == [1, 1, 0, 0, 0, 0]
+    assert [bar.get_height() for bar in pi_star.patches] == [0.5, 0.5, 0, 0, 0, 0]
+
+
+def test_the_weight_is_drawn_from_the_library() -> None:
+    w, odds, _ = pictures.weight_function().axes[0].lines
+    # at z = 1/2: 2 log 2 − 1 and 1; the grid has 0.999 · i / 999 = 0.5 at i = 500
+    assert w.get_ydata()[500] == pytest.approx(0.386294, abs=1e-6)
+    assert odds.get_ydata()[500] == pytest.approx(1.0)
+    assert w.get_ydata()[0] == 0.0
+
+
+def test_latex_special_letters_are_escaped() -> None:
+    assert latex.text("a_b & 5 % − {x}") == r"a\_b \& 5 \% $-$ \{x\}"
+    assert latex.text("not run") == r"\textit{not run}"
+
+
+def test_names_of_users_stay_text(tmp_path: Path) -> None:
+    make_run(tmp_path / "r" / "g", "grpo", 0.5, model="<script>x")
+    make_run(tmp_path / "r" / "l", "lens", 0.5, model="<script>x")
+    document.write(document.reproduction([tmp_path / "r"]), tmp_path / "out")
+    assert "<script" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
