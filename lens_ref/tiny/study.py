@@ -32,14 +32,14 @@ def command(out: Path, seed: int, methods: Sequence[str]) -> list[str]:
     """What trains the methods with this seed, from the start or from where it stopped."""
     folder = out / f"seed{seed}"
     train = [sys.executable, "-m", "lens_ref.train"]
-    if folder.exists():
+    if any(folder.glob("*/config.yaml")):
         return [*train, "--resume", str(folder)]
     given = ["--out", str(out), "--name", folder.name, "--seed", str(seed)]
     return [*train, *given, "--method", *methods]
 
 
 def run_seed(out: Path, seed: int, methods: Sequence[str]) -> int:
-    """Train one seed with one thread; its console goes to `seed<k>.log`. Returns the exit status."""
+    """Train one seed with one thread, its console in `seed<k>.log`; returns the exit status."""
     with (out / f"seed{seed}.log").open("a", encoding="utf-8") as log:
         status = subprocess.call(  # noqa: S603
             command(out, seed, methods),
