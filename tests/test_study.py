@@ -19,11 +19,13 @@ def test_a_new_seed_is_trained_with_all_methods(tmp_path: Path) -> None:
 
 def test_a_seed_that_was_begun_is_resumed(tmp_path: Path) -> None:
     (tmp_path / "seed3").mkdir()  # killed before the first run had its settings
-    assert "--resume" not in study.command(tmp_path, 3, ["grpo"])
+    assert "--resume" not in (study.command(tmp_path, 3, ["grpo"]) or ["--resume"])
     run = tmp_path / "seed3" / "grpo-seed3"
     run.mkdir()
     (run / "config.yaml").touch()
     assert study.command(tmp_path, 3, ["grpo"]) == [*TRAIN, "--resume", str(tmp_path / "seed3")]
+    (run / "manifest.json").write_text('{"status": "finished"}', "utf-8")
+    assert study.command(tmp_path, 3, ["grpo"]) is None
 
 
 @pytest.mark.parametrize(("failing", "status"), [(None, 0), (1, 1)])

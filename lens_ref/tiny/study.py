@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from lens_ref.rlvr.run_folder import find_runs
+
 METHODS = (
     "grpo",
     "lens",
@@ -28,21 +30,26 @@ METHODS = (
 )
 
 
-def command(out: Path, seed: int, methods: Sequence[str]) -> list[str]:
-    """What trains the methods with this seed, from the start or from where it stopped."""
+def command(out: Path, seed: int, methods: Sequence[str]) -> list[str] | None:
+    """What trains the methods with this seed, from the start or from where it stopped; None where
+    all is done."""
     folder = out / f"seed{seed}"
     train = [sys.executable, "-m", "lens_ref.train"]
     if any(folder.glob("*/config.yaml")):
-        return [*train, "--resume", str(folder)]
+        finished = all(run.finished for run in find_runs(folder))
+        return None if finished else [*train, "--resume", str(folder)]
     given = ["--out", str(out), "--name", folder.name, "--seed", str(seed)]
     return [*train, *given, "--method", *methods]
 
 
 def run_seed(out: Path, seed: int, methods: Sequence[str]) -> int:
     """Train one seed with one thread, its console in `seed<k>.log`; returns the exit status."""
+    train = command(out, seed, methods)
+    if train is None:
+        return 0
     with (out / f"seed{seed}.log").open("a", encoding="utf-8") as log:
         status = subprocess.call(  # noqa: S603
-            command(out, seed, methods),
+            train,
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
