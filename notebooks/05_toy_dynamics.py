@@ -3,17 +3,19 @@
 #
 # A policy believes a wrong answer with 99.99 % confidence. Which training rule gets it out, and
 # how long does that take? You will see that one version of the likelihood objective escapes in
-# almost constant time, that the guard of the practical rule takes this away, that the optimizer
-# (SGD or Adam) decides more than the rule, and four settings in which the same push does harm.
+# almost constant time, that the guard of the practical rule takes this away, that the same rule
+# can be a whisper under one optimizer (SGD) and a shout under another (Adam), and four settings in
+# which the push does harm.
 #
 # **You need:** the policy gradient and GRPO ([notebook 01](01_wasted_groups.ipynb)), the
 # calibrated reward ([notebook 03](03_value_function.ipynb) and [04](04_calibrated_reward.ipynb)).
 # Reminders stand where a word is first used; more in the [glossary](../docs/glossary.md).
 #
-# **After this notebook you can** - say which reading of LENS escapes, and what "the pole" has to
-# do with it; - predict the escape time from the guard with a formula of one line; - explain why
-# Adam turns a signal of one thousandth into a full step, for good and for ill; - name four
-# settings in which a signal from all-wrong groups hurts.
+# **After this notebook you can**
+# - say which reading of LENS escapes, and what "the pole" has to do with it;
+# - predict the escape time from the guard with a formula of one line;
+# - explain why Adam turns a signal of one thousandth into a full step, for good and for ill;
+# - name four settings in which a signal from all-wrong groups hurts.
 
 # %%
 from pathlib import Path
@@ -27,6 +29,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lens_ref.core import DomainError
+from lens_ref.rlvr.statistics import t_interval
 from toy import flow
 from toy.compare.harms import Mislabelled, shared_features
 from toy.compare.training import Linear
@@ -78,7 +81,8 @@ print(f"negative groups: {(1 - p) ** G:.2%};  one mixed group in {1 / (1 - (1 - 
 #
 # Sampling adds noise. To see the rule alone we follow the **gradient flow**: the path that
 # infinitely many samples and infinitely small steps would take. All our rules push an answer $o$
-# with some coefficient $c(o)$ along $\nabla \log \pi(o)$. For softmax logits
+# with some coefficient $c(o)$ along $\nabla \log \pi(o)$, the direction that makes it likelier
+# ([notebook 01](01_wasted_groups.ipynb)). For softmax logits
 # $\nabla_z \log \pi(o) = e_o - \pi$ ($e_o$: 1 at $o$, else 0), so
 #
 # $$\dot z = \mathbb E_{o \sim \pi}\big[c(o)\,\nabla_z \log \pi(o)\big]
@@ -107,12 +111,12 @@ assert np.allclose(by_library, by_hand)
 # Three ways to choose $D$ matter here:
 #
 # - a constant: $D = 1$ keeps the pole where a fully confident mistake sits, $D = 2$ keeps it away;
-# - the **guard** of the practical rule, $D = 2 \max_o \pi(o)$ (Section 5.1): $D$ follows the
-#   policy, so no answer is ever near the pole, and no penalty exceeds 1;
-# - the truth of this question, $D = 1/\sum_o p^\star(o) = \tfrac12$ (two correct answers), without
-#   a guard.
+# - the truth of this question, $D = 1/\sum_o p^\star(o) = \tfrac12$, where $p^\star(o)$ is the
+#   probability that $o$ is correct: here 1 for A and B, else 0;
+# - the **guard** of the practical rule (Section 5.1): $D$ is at least $2 \max_o \pi(o)$. It follows
+#   the policy, so no answer is ever near the pole, and no penalty exceeds 1.
 #
-# Expect the last one to be a trap: at $\pi = .9 > D$ the fraction changes its sign. By hand:
+# Expect the truth without a guard to be a trap: at $\pi = .9 > D$ the fraction changes its sign. By hand:
 # $-.9/(.5 - .9) = +2.25$, more than a correct answer gets.
 
 # %%
@@ -127,7 +131,9 @@ except DomainError as error:
 
 # %% [markdown]
 # Now all of them from $P(\text{correct}) = 10^{-4}$ to 0.9. The time of a flow is *updates ×
-# learning rate*. Expect the curves decades apart on a logarithmic axis.
+# learning rate*. (MLE: maximum likelihood, the coefficient above.) Expect $D = 1$ to be there a
+# hundred times sooner than the others, the guard to lie exactly on $D = 2$, and one curve that
+# never rises.
 
 # %%
 shown = ("reinforce", "mle_d2", "mle_guarded", "mle_d1", "mle_d_half_unguarded")
@@ -145,12 +151,13 @@ for i, (name, result) in enumerate(flows.items()):
     )
 ax.set(xscale="log", xlabel="flow time (updates × learning rate)", ylabel="P(correct)")
 ax.set_title("From $P$(correct) = $10^{-4}$, exact flow", fontsize=13)
-fig.legend(loc="outside lower center", ncols=2, fontsize=11)
+fig.legend(loc="outside lower center", ncols=2, fontsize=12)
 plt.show()
 
 # %%
 for name, result in flows.items():
-    print(f"{flow.OBJECTIVES[name].label:26} {result.outcome:7} time {result.time:8,.1f}")
+    time = f"{result.time:8,.1f}" if result.outcome == "solved" else "   never"
+    print(f"{flow.OBJECTIVES[name].label:26} {result.outcome:7} time {time}")
 assert flows["reinforce"].time > 200 * flows["mle_d1"].time  # the pole
 assert flows["mle_guarded"].time > 50 * flows["mle_d1"].time  # ... and what the guard makes of it
 assert flows["mle_d_half_unguarded"].outcome == "wrong"
@@ -181,7 +188,7 @@ assert flows["mle_d_half_unguarded"].outcome == "wrong"
 #
 # $$\text{time} \;\approx\; \frac{1}{1.5\,p\,\big(1 + \tfrac{2}{\kappa-1}\big)} .$$
 #
-# Expect straight lines, ten times up for ten times right, for all but $D = 1$.
+# Expect that for small $p$ all but $D = 1$ take ten times as long for every further factor of ten.
 
 # %%
 starts = np.array([1e-1, 1e-2, 1e-3, 1e-4])
@@ -191,14 +198,16 @@ fig, ax = plt.subplots()
 for i, name in enumerate(chosen):
     ax.plot(starts, times[name], label=flow.OBJECTIVES[name].label, **line(i))
 ax.plot(starts, 1 / (1.5 * starts), color="0.6", linewidth=1, label="1/(1.5 p)")
-ax.set(xscale="log", yscale="log", xlabel="first P(correct)", ylabel="flow time to 0.9")
+ax.set(xscale="log", yscale="log", xlabel="P(correct) at the start", ylabel="flow time to 0.9")
 ax.invert_xaxis()
-ax.legend(fontsize=11)
+ax.legend(fontsize=12)
 ax.set_title("More confident → the pole alone stays fast", fontsize=13)
 plt.show()
 
 # %%
-pd.DataFrame(times, index=[f"{s:g}" for s in starts]).round(1).rename_axis("first P(correct)")
+labels = {name: flow.OBJECTIVES[name].label for name in chosen}
+table = pd.DataFrame(times, index=[f"{s:g}" for s in starts]).round(1)
+table.rename(columns=labels).rename_axis("P(correct) at the start")
 
 # %% [markdown]
 # ## The guard is the hidden hyperparameter
@@ -223,7 +232,7 @@ def draw(kappa: float) -> None:
         style = {**line(i), "markevery": 0.15}
         ax.plot(path.times[later], path.p_correct[later], label=label, **style)
     ax.set(xscale="log", xlim=(1, 1e4), xlabel="flow time", ylabel="P(correct)")
-    fig.legend(loc="outside lower center", ncols=3, fontsize=11)
+    fig.legend(loc="outside lower center", ncols=3, fontsize=12)
     plt.show()
 
 
@@ -231,7 +240,7 @@ slider(draw, kappa=(1.01, 5.0, 0.01, 1.1))
 
 # %% [markdown]
 # All guards at once, with the formula beside the exact times. Expect the formula to be good down
-# to $\kappa \approx 1.05$; below that, the logarithm of the $D = 1$ case takes over.
+# to $\kappa \approx 1.1$; below that, the logarithm of the $D = 1$ case takes over.
 
 # %%
 kappas = np.array([1.01, 1.03, 1.1, 1.3, 2.0, 3.0, 5.0])
@@ -242,9 +251,10 @@ fig, ax = plt.subplots()
 ax.plot(kappas - 1, exact, label="exact flow", **line(0))
 ax.plot(kappas - 1, formula, label="formula", **line(3))
 for k, t in zip(kappas, exact, strict=True):
-    ax.annotate(f"{k:g}", (k - 1, t), (6, -14), textcoords="offset points", fontsize=11)
-ax.set(xscale="log", yscale="log", xlabel="guard κ − 1 (points: κ)", ylabel="flow time to 0.9")
-ax.legend()
+    ax.annotate(f"{k:g}", (k - 1, t), (-8, 9), textcoords="offset points", ha="right")
+ax.set(xscale="log", yscale="log", xlabel="guard κ − 1 (numbers: κ)", ylabel="flow time to 0.9")
+ax.set(xlim=(0.004, 6), ylim=(20, 1.2e4))
+ax.legend(loc="lower right")
 plt.show()
 print(
     "formula ÷ exact:", dict(zip(kappas.tolist(), (formula / exact).round(2).tolist(), strict=True))
@@ -258,9 +268,14 @@ print(
 #
 # $$g = \frac1G \sum_{i=1}^G A_i \,\nabla_z \log \pi(o_i) .$$
 #
-# Most updates see a negative group. What does each rule make of one? Expect: GRPO nothing; LENS
-# *as printed* a zero-sum push of a few hundredths; larger presets the same shape, louder;
-# `no_demean` (negative groups are not centred) pushes all four down.
+# Most updates see a negative group. What does each rule make of one? The readings of LENS have
+# names, its **presets** ([notebook 04](04_calibrated_reward.ipynb)): `paper`, as printed, scales
+# the penalties by 1/G, **de-means** them (takes the group's mean off) and multiplies by
+# $\alpha = \tfrac14$; `neg_unscaled` leaves the 1/G out in negative groups; `negative_std` divides
+# by the standard deviation; `no_demean` neither scales nor de-means.
+#
+# Expect: GRPO nothing; LENS as printed a push of a few hundredths that sums to 0; the next two the
+# same shape, louder; `no_demean` pushes all four down.
 
 # %%
 confidence = np.array([[[0.9, 0.8, 0.5, 0.2]]])  # π of four wrong answers, one group
@@ -282,7 +297,7 @@ for p_c in (1e-2, 1e-3, 1e-4):
     negative, identical = (1 - p_c) ** 16, (pi[2:] ** 16).sum()
     rows[f"{p_c:g}"] = [identical, negative - identical, 1 - negative]
 columns = ["all wrong, identical", "all wrong, different", "mixed"]
-kinds = pd.DataFrame(rows, index=columns).T.rename_axis("first P(correct)")
+kinds = pd.DataFrame(rows, index=columns).T.rename_axis("P(correct) at the start")
 assert abs(kinds.loc["0.001", "all wrong, identical"] - 0.961) < 5e-4
 kinds.map("{:.2%}".format)
 
@@ -310,7 +325,8 @@ assert abs(Adam().step(np.zeros(1), np.array([1e-3]))[0] - 0.02) < 1e-6
 # reached 0.9; 24 seeds (independent repetitions), mean and 95 % interval over them.
 #
 # Expect under SGD: LENS as printed beside GRPO, the louder presets a little ahead, and $D = 1$
-# well ahead of all. Expect under Adam: far ahead is what pushes on identical wrong answers too.
+# well ahead of all. Expect under Adam: ahead is what pushes on identical wrong answers too, the
+# three rows that do not de-mean (`no_demean`, `MLE, D=2`, `MLE, D=1`).
 
 # %%
 RACERS = (
@@ -325,6 +341,9 @@ runs = pd.concat(
 live = summarize_escapes(runs)
 assert (live["solved"] == live["n"]).all()  # all seeds got there: the means are means
 
+# %% [markdown]
+# To draw it: a row a rule, mean and 95 % interval; open markers where some seeds did not get there.
+
 
 # %%
 def plain(axis: Axis) -> None:
@@ -335,7 +354,7 @@ def plain(axis: Axis) -> None:
 
 
 def forest(ax: plt.Axes, table: pd.DataFrame, order: tuple[str, ...], row_labels: bool) -> None:
-    """A row a rule: mean and 95 % interval; open markers where some seeds did not get there."""
+    """One panel."""
     table = table.set_index("method").reindex(order)
     for y, row in enumerate(table.itertuples()):
         fill = "white" if row.solved < row.n else "black"
@@ -346,11 +365,12 @@ def forest(ax: plt.Axes, table: pd.DataFrame, order: tuple[str, ...], row_labels
     plain(ax.xaxis)
 
 
+# %%
 def race(table: pd.DataFrame, order: tuple[str, ...], title: str) -> None:
     _, axes = plt.subplots(1, 2, figsize=(11, 0.42 * len(order) + 1.4), sharex=True)
     for ax, optimizer in zip(axes, ("sgd", "adam"), strict=True):
         forest(ax, table[table["optimizer"] == optimizer], order, optimizer == "sgd")
-        ax.set_title(f"{optimizer.upper() if optimizer == 'sgd' else 'Adam'}, {title}", fontsize=13)
+        ax.set_title(f"{'SGD' if optimizer == 'sgd' else 'Adam'}, {title}", fontsize=13)
     plt.show()
 
 
@@ -395,8 +415,9 @@ for row in long[long["method"].isin(ORDER) & (long["solved"] < long["n"])].itert
 #
 # Two means whose intervals overlap may still differ: most of the spread is the luck of the seeds,
 # and that luck can be shared. `results/compare` has 96 seeds in which **all methods draw from the
-# same random numbers**; then the *difference* per seed has a much narrower interval. Expect: under
-# SGD a gain that is real and of no practical size; under Adam one that counts, from $10^{-4}$.
+# same random numbers**; then the *difference* per seed can have a much narrower interval. Expect of
+# the printed rule: under SGD a gain below one per cent, of no practical size; under Adam one that
+# counts, from $10^{-4}$.
 
 # %%
 paired = pd.read_csv(results("compare", "six_options.csv")).query("setting == 'published'")
@@ -404,44 +425,48 @@ rows = []
 for (optimizer, p_c), cell in paired.groupby(["optimizer", "p_c"]):
     steps = cell.pivot(index="seed", columns="method", values="steps")
     for method in ("lens_paper", "lens_negative_std", "lens_no_demean"):
-        saved = (steps["grpo"] - steps[method]) / steps["grpo"].mean()
-        half = 1.96 * saved.std() / len(saved) ** 0.5
-        rows.append((optimizer, f"{p_c:g}", method, f"{saved.mean():+.1%} ± {half:.1%}"))
-table = pd.DataFrame(rows, columns=["optimizer", "first P", "method", "saved"])
-print("updates saved against GRPO (95 % interval over 96 seeds, paired)")
-table.pivot(index=["optimizer", "first P"], columns="method", values="saved")
+        saved = t_interval((steps["grpo"] - steps[method]) / steps["grpo"].mean())
+        text = f"{saved.mean:+.1%} ± {saved.high - saved.mean:.1%}"
+        rows.append((optimizer, f"{p_c:g}", RULES[method].label, text))
+table = pd.DataFrame(rows, columns=["optimizer", "start", "method", "saved"])
+print(f"updates saved against GRPO (95 % interval over {len(steps)} seeds, paired)")
+table.pivot(index=["optimizer", "start"], columns="method", values="saved")
 
 # %% [markdown]
 # **Verdict.** "GRPO stalls, LENS escapes" is true of the exact objective with its pole, and of
-# negative groups that are *not* de-meaned under Adam. It is not true of the algorithm as printed
-# under SGD: the 1/G, the de-meaning and $\alpha$ together leave next to nothing.
+# negative groups that are *not* de-meaned under Adam. It is not true of the algorithm as printed:
+# under SGD the 1/G, the de-meaning and $\alpha$ together leave next to nothing; under Adam it saves
+# some updates, the fewer the less confident the mistake was. All this on one question of six
+# options.
 
 # %% [markdown]
 # ## Where it hurts
 #
 # An escape from a mistake and a flight from the truth are the same push. Four settings tell them
-# apart; the long runs lie in `results/compare` (20 to 24 seeds), the small ones run here.
+# apart; the small runs are made here, the long ones lie in `results` (20 to 24 seeds).
 #
 # ### 1 · The verifier is wrong
 #
 # The **verifier** decides what is correct. Suppose that it marks one question in five always wrong
 # although the policy has it right. All groups of such a question look negative. Expect that GRPO
-# never touches them, and that the louder a rule pushes confident "mistakes", the more it unlearns.
-# First small and live: 20 questions of 100 options, 400 updates of SGD, 10 seeds.
+# leaves them as they were, and that the louder a rule pushes confident "mistakes", the more it
+# unlearns. First small and live: 20 questions of 100 options, 400 updates of SGD, 10 seeds.
 
 # %%
 four = ("grpo", "lens_paper", "lens_negative_std", "lens_pooled")
 for name in four:
     cell = Mislabelled(name, "sgd", (0, 10), questions=20, updates=400)
-    kept = cell.run(Path(), lambda text: None).query("step == 400")["accuracy"]
-    half = 1.96 * kept.std() / len(kept) ** 0.5
-    print(f"{TREATMENTS[name].label:20} true accuracy kept: {kept.mean():.3f} ± {half:.3f}")
+    run = cell.run(Path(), lambda text: None).set_index("step")["accuracy"]
+    kept, half = t_interval(run[400]).mean, t_interval(run[400]).high - t_interval(run[400]).mean
+    print(
+        f"{TREATMENTS[name].label:20} true accuracy {run[0].mean():.3f} → {kept:.3f} ± {half:.3f}"
+    )
 
 # %% [markdown]
 # `pooled D` is an extension of this project: it estimates $D$ over the *past* of a question, too,
 # so that a question never solved gets a larger and larger $D$ and fades out
 # ([notebook 11](11_extensions.ipynb)). Now the long runs, 50 questions, both optimizers. Expect
-# Adam to make even the printed rule, nearly silent under SGD, forget everything.
+# Adam to make even the printed rule, nearly silent under SGD, forget nearly everything.
 
 
 # %%
@@ -456,13 +481,14 @@ def curves(ax: plt.Axes, runs: pd.DataFrame, quantity: str, order: tuple[str, ..
     ax.set_xlabel("update")
 
 
+# %%
 marked = pd.read_csv(results("compare", "mislabelled.csv"))
 fig, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
 for ax, optimizer in zip(axes, ("sgd", "adam"), strict=True):
     curves(ax, marked[marked["optimizer"] == optimizer], "accuracy", (*four, "lens_no_demean"))
     ax.set(title="SGD" if optimizer == "sgd" else "Adam", ylim=(0, 1.02))
 axes[0].set_ylabel("true accuracy on\nmislabelled questions")
-fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=11)
+fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=12)
 plt.show()
 
 # %% [markdown]
@@ -493,6 +519,7 @@ def one_step(correlation: float, seeds: int = 200) -> np.ndarray:
     return np.stack([z[:, 0], z[:, 1], z[:, 2:].mean(-1)], -1)
 
 
+# %%
 steps = {f"ρ = {rho:g}": one_step(rho) for rho in (0.0, 0.5, 0.8, 0.95)}
 table = pd.DataFrame({k: 1e3 * v.mean(0) for k, v in steps.items()}).T.round(1)
 table.columns = ["answer", "mistake", "others (mean)"]
@@ -501,17 +528,18 @@ table["answer falls behind the others"] = [f"{share:.0%}" for share in behind]
 table.rename_axis("in 1/1000 a step")
 
 # %% [markdown]
-# The mistake loses its probability, but not to the answer: the unrelated wrong options get it, and
-# they become the next confident mistakes. In training (8 answers a group, SGD, 24 seeds, cap 4,000
-# updates) expect the order of the rules to turn round as ρ grows. (`NSR` gives every wrong answer
-# −1 and right ones nothing: [notebook 06](06_rivals.ipynb).)
+# From ρ = 0.5 on, the mistake loses its probability, but not to the answer: the unrelated wrong
+# options get it. In training (8 answers a group, SGD, 24 seeds, cap 4,000 updates) expect the order
+# of the LENS presets to turn round as ρ grows. (`NSR` gives every wrong answer −1 and right ones
+# nothing: [notebook 06](06_rivals.ipynb).)
 
 # %%
 harms = pd.read_csv(results("compare", "summary_harms.csv"))
 shared = harms[harms["experiment"] == "shared_features"].copy()
 shared["rho"] = shared["setting"].str.removeprefix("rho=").astype(float)
 fig, ax = plt.subplots(figsize=(8.5, 4.4))
-for i, name in enumerate(("grpo", "lens_paper", "lens_neg_unscaled", "lens_negative_std", "nsr")):
+five = ("grpo", "lens_paper", "lens_neg_unscaled", "lens_negative_std", "nsr")
+for i, name in enumerate(five):
     rows = shared[shared["method"] == name].sort_values("rho")
     x = rows["rho"] + 0.012 * (i - 2)
     ax.errorbar(x, rows["mean"], yerr=rows["ci95"], label=TREATMENTS[name].label, **line(i))
@@ -519,16 +547,21 @@ for i, name in enumerate(("grpo", "lens_paper", "lens_neg_unscaled", "lens_negat
     ax.plot(x[lost], rows["mean"][lost], "o", markersize=13, markerfacecolor="none", color="0.3")
 ax.set(yscale="log", xlabel="correlation ρ of answer and mistake", ylabel="updates to 0.9")
 plain(ax.yaxis)
-ax.legend(fontsize=11)
-ax.set_title("circled: some seeds never got there (counted as 4,000)", fontsize=12)
+ax.legend(fontsize=12)
+ax.set_title("circled: some seeds never got there (counted as 4,000)", fontsize=13)
 plt.show()
-shared.assign(share=shared["solved"].astype(int).astype(str) + "/" + shared["n"].astype(str)).pivot(
-    index="method", columns="rho", values="share"
-).loc[["grpo", "lens_paper", "lens_neg_unscaled", "lens_negative_std", "nsr"]]
 
 # %% [markdown]
-# The table: how many of 24 seeds solved the question. With unrelated features (ρ = 0) the loud
-# `negative_std` is the fastest; at ρ = 0.8 two thirds of its seeds fail.
+# How many of the 24 seeds solved the question:
+
+# %%
+share = [f"{row.solved:.0f}/{row.n}" for row in shared.itertuples()]
+table = shared.assign(share=share).pivot(index="method", columns="rho", values="share").loc[[*five]]
+table.rename(index=lambda name: TREATMENTS[name].label, columns=lambda rho: f"ρ = {rho:g}")
+
+# %% [markdown]
+# With unrelated features (ρ = 0) the loud `negative_std` is the fastest; at ρ = 0.8 two thirds of
+# its seeds fail.
 #
 # ### 3 · The question has no answer
 #
@@ -550,8 +583,8 @@ for ax, width in zip(axes, (32, 128), strict=True):
 plt.show()
 
 # %% [markdown]
-# (Adam, 400 updates, 20 seeds. Under SGD with 20 questions of 50 options this harm was not seen:
-# the intervals of all LENS presets overlap GRPO's.)
+# (Adam, 400 updates, 20 seeds. In another run, SGD with 20 questions of 50 options, this harm was
+# not seen: the intervals of all LENS presets overlap GRPO's. Only NSR's do not.)
 #
 # ### 4 · Sequences: every confidence can be exploited
 #
@@ -560,7 +593,7 @@ plt.show()
 # length-normalised $\bar\pi = \pi^{1/\text{length}}$ the policy becomes *uniform*; with the raw
 # $\pi$ it becomes *long*, since long answers are improbable ones. **Entropy** measures how
 # undecided the policy is: 0 nats when it is sure of every token, $\log 3 \approx 1.10$ when all
-# three are equally likely. A small live run first, five seeds, 300 updates.
+# three are equally likely. A small live run first: mean of five seeds, 300 updates.
 
 # %%
 for label, preset, confidence in (
@@ -580,8 +613,12 @@ for label, preset, confidence in (
     (l0, l1), (h0, h1) = path.length.mean(1), path.token_entropy.mean(1)
     print(f"{label:22} length {l0:.2f} → {l1:.2f} tokens, entropy {h0:.3f} → {h1:.3f} nats a token")
 
+# %% [markdown]
+# The long run, with intervals over its seeds:
+
 # %%
 runs = pd.read_csv(results("toy", "sequence.csv"))
+print(runs["seed"].nunique(), "seeds")
 cases = {
     "paper_normalized": "as printed (π̄)",
     "std_normalized": "negative_std, π̄",
@@ -597,22 +634,22 @@ for ax, quantity in zip(axes, ("length", "token_entropy"), strict=True):
 axes[0].set(xlabel="update", ylabel="length, tokens (limit 12)", ylim=(0, 12))
 axes[1].set(xlabel="update", ylabel="entropy, nats a token", ylim=(None, 1.14))
 axes[1].axhline(np.log(3), color="0.5", linewidth=1)
-axes[1].text(700, np.log(3) + 0.006, "uniform: log 3", fontsize=11)
-axes[0].legend(fontsize=11)
+axes[1].text(700, np.log(3) + 0.006, "uniform: log 3", fontsize=12)
+axes[0].legend(fontsize=12)
 plt.show()
 
 # %% [markdown]
 # A negative group alone knows nothing of what is right; it can only say "not this". Where nothing
-# is right, "not this" ends in noise or in length, never in neutral.
+# was right, "not this" ended in noise or in length; only the printed rule barely moved.
 #
 # ## What you have seen
 #
 # - The exact objective with the pole at $D = 1$ leaves a confident mistake in time of order
-#   $\log(1/p)$; REINFORCE, and every guarded version, needs time of order $1/p$.
+#   $\log(1/p)$; REINFORCE, and every guarded version, needs time of order $1/p$ for small $p$.
 # - The guard $\kappa$ is a hyperparameter: time ≈ $1/(1.5\,p\,(1 + 2/(\kappa-1)))$. With the true
 #   $D$ and no guard, the mistake is rewarded.
-# - Sampled: under SGD the printed rule is GRPO for all practical purposes; under Adam it gains
-#   from very confident mistakes, and rules that do not de-mean gain several-fold.
+# - Sampled: under SGD the printed rule is GRPO for all practical purposes; under Adam it gains a
+#   little on very confident mistakes, and rules that do not de-mean gain several-fold.
 # - The same strength harms where the verifier errs, where the answer resembles the mistake, where
 #   nothing can be solved. The printed rule does little harm under SGD because it is nearly silent.
 #

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 06 · Rivals: every treatment of negative groups on the same rollouts
 #
-# Many papers ask what to do with a group in which every answer is wrong. Here all of their answers
-# get the *same* rollouts: you will see the sign, the size and the shape of what each gives a
-# negative, a mixed and a correct group, then all of them trained side by side, and at last what
-# the long runs say, on toys and on a small language model.
+# Many papers ask what to do with a group in which every answer is wrong. Here all their methods get
+# the *same* rollouts: you will see the sign, the size and the shape of what each gives a negative,
+# a mixed and a correct group, then all of them trained side by side, and at last what the long runs
+# say, on toys and on a small language model.
 #
 # **You need:** group, reward, advantage and GRPO ([notebook 01](01_wasted_groups.ipynb)), the
 # calibrated reward of LENS ([notebook 04](04_calibrated_reward.ipynb)), SGD and Adam
@@ -27,6 +27,7 @@ from matplotlib.patches import Rectangle
 from lens_ref import Rollouts, methods
 from lens_ref.core import group_kind, neg_to_mixed_rms
 from lens_ref.core.groups import NEGATIVE
+from lens_ref.rlvr.statistics import t_interval
 from toy.compare.training import Ascent, Tabular, curves
 from toy.compare.treatments import TREATMENTS, Lesson, Teacher
 from toy.rules import Draws
@@ -45,8 +46,8 @@ pd.set_option("display.max_colwidth", None)
 # each kind: **negative** (all wrong), **mixed** (answers 3 and 6 right), **correct** (all right).
 # In each the **confidence** $\bar\pi$ (the geometric mean of the token probabilities) falls from
 # .90 to .55, so that one sees what depends on confidence and what does not. Every answer has two
-# tokens; the first is the more uncertain, the less confident the answer (one method reads token
-# entropies).
+# tokens, and each token an **entropy**, in nats: how undecided the policy was there. The first is
+# the more undecided, the less confident the answer (one method reads entropies).
 
 # %%
 G = 8
@@ -58,9 +59,9 @@ first_token = 0.2 + 0.1 * torch.arange(G, dtype=torch.float64)  # entropies, nat
 entropy = torch.stack([first_token, torch.full_like(first_token, 1.2)], -1)
 
 
+# %%
 def rollouts(rewards: torch.Tensor, *prior: float) -> Rollouts:
-    """Two-token answers of the confidences above; `prior`: what a method remembers, one number
-    for all questions or one each."""
+    """The answers above; `prior`: what a method remembers, one number for all or one a question."""
     groups = len(rewards)
     return Rollouts(
         rewards=rewards,
@@ -74,15 +75,14 @@ def rollouts(rewards: torch.Tensor, *prior: float) -> Rollouts:
 # %% [markdown]
 # Three probes by hand, on the negative group and on a group with one right answer of eight.
 #
-# **GRPO** (the paper's group-normalised reward, Section 3.2) standardises the rewards,
-# $A_i = (r_i - \text{mean}) / \text{std}$. All equal: 0. One of eight right: mean $\tfrac18$, std
+# **GRPO** (group advantages, Section 3.2) standardises the rewards,
+# $A_i = (r_i - \text{mean}) / \text{std}$ (std: standard deviation). All equal: 0. One of eight right: mean $\tfrac18$, std
 # $\tfrac{\sqrt 7}{8}$, hence $\sqrt 7$ for the right one and $-1/\sqrt 7$ for the others.
 #
 # **NGRPO** adds one imaginary right answer to the group before it standardises: mean $\tfrac19$,
 # std $\tfrac{\sqrt 8}{9}$, hence $-1/\sqrt 8$ for each of eight wrong answers.
 #
-# **LENS**, as printed (calibrated reward per sample, Section 5.1): with $D = 2 \max \bar\pi = 1.8$
-# the most confident answer has $\tilde r = -\tfrac18 \cdot .9/(1.8 - .9) = -\tfrac18$, the least
+# **LENS**, as printed (calibrated reward, Section 5.1): with $D = 2 \max \bar\pi = 1.8$ the most confident answer has $\tilde r = -\tfrac18 \cdot .9/(1.8 - .9) = -\tfrac18$, the least
 # confident $-\tfrac18 \cdot .55/(1.8 - .55) = -.055$; then the mean is taken off and
 # $\alpha = .25$ multiplied.
 
@@ -104,9 +104,10 @@ assert np.allclose(lens[0, [0, -1]], [-0.0096, 0.0079], atol=5e-5)
 # %% [markdown]
 # ## Who is who
 #
-# Every treatment is one call, `methods.get(name)(rollouts)`, and has a **spec** that says what it
-# does to a negative group. Expect six classes; the last two columns are facts of the spec, not
-# results.
+# Every treatment is one call, `methods.get(name)(rollouts)`, and has a **spec**, an entry that says
+# what it does to a negative group. Expect six classes. (Letters are those of each paper: $\lambda$,
+# $\alpha$, $S$, $\delta V$ are fixed weights, $\tau$ a threshold, $\mu$ and $\hat p$ remembered
+# success rates, $H$ a token's entropy.)
 
 # %%
 ORDER = ("zero", "dropped", "all_negative", "all_positive", "batch_dependent", "zero_sum")
@@ -132,10 +133,11 @@ pd.DataFrame(
 # ## Sign, size and shape
 #
 # Now all of them on our three groups. Methods with a memory need a number to remember: a success
-# rate of ½ for `ebpo` and `spo`, a share of collapsed groups of ¾ for `avspo`, $\hat D = 2.5$ for
-# `lens_pooled`. `rl_zvp` gives every token its own advantage; we show the mean of the two.
+# rate of ½ for `ebpo` and `spo`, a share of collapsed groups (all rewards equal) of ¾ for `avspo`,
+# $\hat D = 2.5$ for `lens_pooled`. `rl_zvp` gives every token its own advantage; we show the mean
+# of the two.
 #
-# Each square is one answer: **black = down, white = up**, its area grows with the cube root of
+# Each square is one answer: **black = down, white = up**, its side grows with the cube root of
 # $|A|$, a dot is exactly 0, a cross is left out. Expect the first columns (negative group) to
 # differ most, and LENS's squares there to be small even on this kind scale.
 
@@ -152,19 +154,23 @@ def advantages(name: str) -> np.ndarray:
 
 A = {name: advantages(name) for name in NAMES}
 
+
+# %%
+def mark(ax: plt.Axes, x: float, y: float, a: float) -> None:
+    """The square, dot or cross of one answer."""
+    if np.isnan(a) or a == 0:
+        ax.plot(x, y, "x" if np.isnan(a) else ".", color="0.35", markersize=6)
+        return
+    side = 0.6 * min(1.5, abs(a) ** (1 / 3))
+    corner, fill = (x - side / 2, y - side / 2), "white" if a > 0 else "black"
+    ax.add_patch(Rectangle(corner, side, side, facecolor=fill, edgecolor="black"))
+
+
 # %%
 fig, ax = plt.subplots(figsize=(11, 7.2))
 for y, name in enumerate(NAMES):
     for x, a in enumerate(A[name].ravel()):
-        where = x + x // G  # a gap between groups
-        if np.isnan(a):
-            ax.plot(where, y, "x", color="0.35", markersize=6)
-        elif a == 0:
-            ax.plot(where, y, ".", color="0.35", markersize=4)
-        else:
-            side = 0.6 * min(1.5, abs(a) ** (1 / 3))
-            corner, fill = (where - side / 2, y - side / 2), "white" if a > 0 else "black"
-            ax.add_patch(Rectangle(corner, side, side, facecolor=fill, edgecolor="black"))
+        mark(ax, x + x // G, y, a)  # x // G: a gap between groups
 for group, right in enumerate(rewards.numpy()):
     for i in np.flatnonzero(right):
         ax.text(i + group * (G + 1), -1.0, "✓", ha="center", va="center", fontsize=12)
@@ -174,17 +180,17 @@ ax.set_yticks(range(len(NAMES)), NAMES)
 centres = [(G - 1) / 2 + g * (G + 1) for g in range(3)]
 ax.set_xticks(centres, ["negative group\nπ̄: .90 → .55", "mixed group", "correct group"])
 ax.set(ylim=(len(NAMES) - 0.4, -1.6), xlim=(-1, 3 * G + 2), aspect="equal")
-ax.set_title("black: pushed down, white: pushed up, ✓: right answer", fontsize=13)
+ax.set_title("black: down, white: up, dot: 0, ×: left out, ✓: right answer", fontsize=13)
 plt.show()
 
 # %% [markdown]
 # Read it by rows. `nsr` and `w_reinforce` push wrong answers down with full weight, confident or
 # not. `ngrpo` pushes uniformly too, at about a third. `asymre` pushes wrong answers *up* wherever
 # the group is all wrong. `spo`, `ebpo`, `reinforce_pp` and `avspo` push down here, but only
-# because of what they remember or see beside it. LENS alone, and `rl_zvp` through entropies, makes
-# a difference *within* the negative group. In the mixed group all agree in sign, and the one-sided
-# `psr` and `nsr` leave half of it out. In the correct group GRPO and its kin do nothing; half of
-# the methods go on pushing up what is right already.
+# because of what they remember or see beside it. Only LENS and its pooled version, and `rl_zvp`
+# through entropies, make a difference *within* the negative group. In the mixed group all agree in
+# sign, and the one-sided `psr` and `nsr` leave one side out. In the correct group GRPO and its kin
+# do nothing; about half of the methods go on pushing up what is right already.
 #
 # The same in numbers. *Shape* is the difference between the least and the most confident answer,
 # *sum* tells zero-sum from one-sided; *negative ÷ mixed* compares the sizes of the two groups
@@ -203,6 +209,7 @@ def measured(a: np.ndarray) -> str:
     return "all_negative" if (a <= 0).all() else "all_positive" if (a >= 0).all() else "both signs"
 
 
+# %%
 kind = group_kind(rewards)
 rows = []
 for name in NAMES:
@@ -219,8 +226,8 @@ table.round(4)
 
 # %% [markdown]
 # (A method that leaves the negative group out has no ratio: `nan`.) LENS as printed gives the
-# negative group well below one hundredth of the mixed group's size, although these confidences are
-# spread far wider than a language model's. For narrow spreads the ratio falls below 1:1000
+# negative group well below one hundredth of the mixed group's size, and these confidences are
+# spread wide. For narrow spreads the ratio falls below 1:1000
 # ([notebook 04](04_calibrated_reward.ipynb)). `spo` and `reinforce_pp` coincide because `spo`
 # remembers the same rate for all three groups.
 #
@@ -272,13 +279,14 @@ def push(name: str, share: float) -> float:
     return float(methods.get(name)(rollouts(batch, *prior)).advantages[0, 0])
 
 
+# %%
 fig, ax = plt.subplots()
 for i, name in enumerate(("reinforce_pp", "ebpo", "spo", "avspo")):
     x = np.linspace(0, 1, (1 if name == "reinforce_pp" else 8) * G + 1)
     ax.plot(x, [push(name, share) for share in x], label=name, markevery=len(x) // 8, **line(i))
 ax.axhline(0, color="0.5", linewidth=1)
 ax.set(xlabel="what it sees or remembers (share)", ylabel="advantage of a wrong answer")
-ax.legend(fontsize=11, loc="lower left")
+ax.legend(fontsize=12, loc="lower left")
 plt.show()
 assert push("spo", 0.0) > 0
 
@@ -306,14 +314,14 @@ for visit in range(201):
     state = spec.update(state, seen, ["q"])
 assert abs(prior - (16 + 200 * G) / 16) < 1e-9
 
+# %%
 fig, ax = plt.subplots()
+printed = np.sqrt((A["lens"][NEGATIVE] ** 2).mean())
 ax.plot(np.maximum(visits, 0.5), loudness, label="lens_pooled", **line(0))
-ax.axhline(
-    np.sqrt((A["lens"][NEGATIVE] ** 2).mean()), label="lens, as printed", **line(1) | {"marker": ""}
-)
+ax.axhline(printed, label="lens, as printed", **line(1) | {"marker": ""})
 ax.set(xscale="log", yscale="log", xlabel="earlier visits, none solved (first point: 0)")
-ax.set_ylabel("RMS advantage")
-ax.legend(fontsize=11)
+ax.set_ylabel("advantage (root mean square)")
+ax.legend(fontsize=12)
 plt.show()
 
 # %% [markdown]
@@ -327,10 +335,12 @@ plt.show()
 # $$\frac{d \log \pi(A)}{d\,\text{step}} = g_A - \sum_o \pi_o\, g_o .$$
 #
 # The group: C five times, D twice, E once. Left, each method at its own size; right, divided by
-# its root mean square, so that shape and sign alone differ. Expect all-up to hurt and the rest to
-# help. That the zero-sum signal helps is a theorem for tabular policies: the logits of unsampled
-# options do not move at all, and the mass that confident mistakes lose reaches them. Guess before
-# you look: does the same push on everything (NSR) or a graded one (LENS) help more at equal size?
+# its root mean square, so that shape and sign alone differ. (The names after LENS are its presets,
+# readings of the rule: [notebook 04](04_calibrated_reward.ipynb).) Expect GRPO to do nothing, all-up
+# (AsymRE) to hurt and the rest to help. That the zero-sum signal helps is a theorem for tabular
+# policies, with a logit for every answer: the logits of unsampled options do not move at all, and
+# the mass that confident mistakes lose reaches them. Guess before you look: does the same push on
+# everything (NSR) or a graded one (LENS) help more at equal size?
 
 # %%
 policy = np.array([[[0.02, 0.02, 0.6, 0.2, 0.1, 0.06]]])
@@ -344,16 +354,10 @@ def gain(name: str, size: str) -> float:
     return float(g[0] - policy[0, 0] @ g)
 
 
+# %%
 ONE_STEP = (
-    "grpo",
-    "asymre",
-    "nsr",
-    "ngrpo",
-    "lens_paper",
-    "lens_neg_unscaled",
-    "lens_negative_std",
-    "lens_no_demean",
-    "lens_likelihood",
+    *("grpo", "asymre", "nsr", "ngrpo", "lens_paper", "lens_neg_unscaled"),
+    *("lens_negative_std", "lens_no_demean", "lens_likelihood"),
 )
 gains = pd.DataFrame(
     {s: [gain(n, s) for n in ONE_STEP] for s in ("published", "equal_size")},
@@ -375,12 +379,12 @@ assert gain("asymre", "published") < 0 < gain("lens_paper", "published")
 gains.round(4)
 
 # %% [markdown]
-# The graded push helps several times as much for its size, and the reason is worth a blackboard.
-# **A constant pushes nothing on average**, since $\mathbb E_\pi[\nabla \log \pi] = 0$. NSR's
-# advantage is $-(1-r) = r - 1$: REINFORCE's minus a constant. So in expectation NSR *is*
-# REINFORCE; all that its negative groups add to one step is sampling luck around zero. Checked on
-# three options with the flow formula $\pi \circ (c - \pi \cdot c)$ of
-# [notebook 05](05_toy_dynamics.ipynb):
+# On this group the graded push helps several times as much for its size, and a reason is worth a
+# blackboard. **A constant pushes nothing on average**, since $\mathbb E_\pi[\nabla \log \pi] = 0$.
+# NSR's advantage is $-(1-r) = r - 1$: REINFORCE's minus a constant. So in expectation NSR *is*
+# REINFORCE: where right answers are rare, all its pushes on wrong answers add up to the small push
+# that the rare right ones would give, and the rest is sampling luck. Checked on three options with
+# the flow formula $\pi \circ (c - \pi \cdot c)$ of [notebook 05](05_toy_dynamics.ipynb):
 
 # %%
 pi, r = np.array([0.5, 0.25, 0.25]), np.array([1.0, 0.0, 0.0])
@@ -395,8 +399,8 @@ assert np.allclose(expected["NSR"], expected["REINFORCE"])
 # One step is not training. Here all of them train on 8 questions of 30 options (1 to 3 right,
 # starting three logits behind), 16 answers a question and update, 200 updates, SGD and Adam. All
 # methods of a seed see the same questions and the same random numbers, so we look at the
-# **difference to GRPO** per seed. Most are in `toy.compare`; the three with a memory need a few
-# lines: keep the state of each seed, hand its number to the method, update it.
+# **difference to GRPO** per seed. Those with a memory need a few lines more: keep the state of each
+# seed, hand its number to the method, update it.
 
 
 # %%
@@ -427,25 +431,16 @@ class Remembering:
 SEEDS, UPDATES = range(8), 200
 
 
-def final_accuracy(name: str, optimizer: str) -> tuple[np.ndarray, float]:
-    """Accuracy of each seed after training, and the mean entropy in nats."""
+def final_accuracy(name: str, optimizer: str) -> np.ndarray:
+    """Accuracy of each seed after training."""
     known = {"lens": "lens_paper"}.get(name, name)
     teacher = Teacher(known) if known in TREATMENTS else Remembering(name)
     space = many_questions(streams(SEEDS, "rivals"), questions=8, options=30)
-    luck = streams(SEEDS, f"rivals/{optimizer}")
-    _, traces = curves(
-        Tabular(space.logits),
-        Problem(space.correct),
-        teacher,
-        Ascent(optimizer),
-        luck,
-        16,
-        UPDATES,
-        UPDATES,
-        mean_accuracy_and_entropy(space.correct),
-        lambda text: None,
-    )
-    return traces["accuracy"][-1], float(traces["entropy"][-1].mean())
+    model, problem, ascent = Tabular(space.logits), Problem(space.correct), Ascent(optimizer)
+    luck, measure = streams(SEEDS, f"rivals/{optimizer}"), mean_accuracy_and_entropy(space.correct)
+    sizes = (16, UPDATES, UPDATES)  # answers a group; updates; measured every so many updates
+    _, traces = curves(model, problem, teacher, ascent, luck, *sizes, measure, lambda text: None)
+    return traces["accuracy"][-1]
 
 
 trained = {(n, o): final_accuracy(n, o) for n in NAMES for o in ("sgd", "adam")}
@@ -453,11 +448,10 @@ trained = {(n, o): final_accuracy(n, o) for n in NAMES for o in ("sgd", "adam")}
 # %%
 fig, axes = plt.subplots(1, 2, figsize=(11, 6.4), sharey=True)
 for ax, optimizer in zip(axes, ("sgd", "adam"), strict=True):
-    base = trained["grpo", optimizer][0]
+    base = trained["grpo", optimizer]
     for y, name in enumerate(NAMES):
-        difference = trained[name, optimizer][0] - base
-        half_width = 1.96 * difference.std(ddof=1) / len(SEEDS) ** 0.5
-        ax.errorbar(difference.mean(), y, xerr=half_width, fmt="o", color="black", capsize=4)
+        d = t_interval(trained[name, optimizer] - base)
+        ax.errorbar(d.mean, y, xerr=d.high - d.mean, fmt="o", color="black", capsize=4)
     ax.axvline(0, color="0.5", linewidth=1)
     ax.set_yticks(range(len(NAMES)), NAMES)
     ax.set(ylim=(len(NAMES) - 0.5, -0.5), xlabel="accuracy less GRPO's")
@@ -466,12 +460,12 @@ plt.show()
 
 # %% [markdown]
 # Bars are 95 % intervals over 8 seeds of *paired* differences. The order under SGD has little to
-# do with the order under Adam. `dapo` and `psr` do nothing to negative groups and still shine
-# under SGD: leaving groups out makes the mean over the rest a mean over few, hence larger steps.
-# Under Adam, which rescales steps, that gain turns into a loss, and what wins is the full push
-# down of every wrong answer (`nsr`, `w_reinforce`), which is nothing but luck on average, yet
-# steady on any one answer that is sampled again and again. LENS can't be told from GRPO under
-# either. So ask of every such plot: **is it the signal, or is it the size of the step?**
+# do with the order under Adam. `dapo` does nothing to negative groups and still leads under SGD:
+# leaving groups out makes the mean over the rest a mean over few, hence larger steps. Under Adam,
+# which rescales steps, nothing is left of that gain, and what wins is the full push down of every
+# wrong answer (`nsr`, `w_reinforce`): on average little more than REINFORCE, yet steady on any one
+# answer that is sampled again and again. LENS can't be told from GRPO under either. So ask of
+# every such plot: **is it the signal, or is it the size of the step?**
 #
 # ## The long runs: at its own size, and at equal size
 #
@@ -483,6 +477,8 @@ plt.show()
 long = pd.read_csv(results("compare", "summary_signal.csv"))
 long = long.query("experiment == 'questions_50x100' and quantity == 'accuracy' and step == 800")
 order = [n for n in TREATMENTS if n in set(long["method"])]
+
+# %%
 fig, axes = plt.subplots(1, 2, figsize=(11, 7.6), sharey=True, sharex=True)
 for ax, optimizer in zip(axes, ("sgd", "adam"), strict=True):
     for size, fill, shift in (("published", "black", -0.15), ("equal_size", "white", 0.15)):
@@ -503,16 +499,17 @@ print("not run:", ", ".join(n for n in NAMES if named.get(n, n) not in order))
 # %% [markdown]
 # At equal size under SGD the confidence-graded push of LENS as printed does better than GRPO's
 # nothing and than NSR's uniform push; but DAPO's filter, which learns *nothing* from negative
-# groups, does as well. Under Adam the uniform pushes win by far. Is that a reason to use them?
-# These policies are tables: every question has its own logits, and pushing a wrong answer down
-# costs nothing elsewhere.
+# groups, does as well. Under Adam what is not centred wins by far: the uniform pushes down, and
+# LENS without de-meaning. Is that a reason to use them? These policies are tables: every question
+# has its own logits, and pushing a wrong answer down costs nothing elsewhere.
 #
 # ## The same on a language model
 #
-# The bundled model (0.13 million weights, arithmetic in five levels), 60 updates with AdamW, 5
+# The bundled model (a small transformer that does arithmetic in five levels:
+# [notebook 07](07_tiny_language_model.ipynb)), 60 updates with AdamW, Adam with weight decay; 5
 # seeds, the difference to GRPO with the same seed and questions. **pass@1** is the accuracy,
-# **pass@16** the share of questions solved by at least one of 16 answers. Expect no winner, and
-# one clear loser.
+# **pass@16** the share of questions solved by at least one of 16 answers. Expect no clear winner,
+# and one clear loser.
 
 # %%
 language = pd.read_csv(results("compare", "summary_language.csv")).query(
@@ -548,13 +545,14 @@ for k in (1, 16):
 # five seeds; of twenty such intervals one is expected to miss 0 by luck alone.) NSR, first on the
 # table toy under Adam, is last here, and its wide interval says that seeds differ: some collapse.
 # A policy of shared weights that is only told "not this" can lose what it knew. LENS as printed is
-# at or a little above GRPO, with an interval that just covers 0. Nothing here shows a gain as the
-# paper reports for large models, and five seeds of a tiny model can't refute one either.
+# at or a little above GRPO in pass@1, with an interval that just covers 0. Nothing here shows a
+# gain such as the paper reports for large models, and five seeds of a tiny model can't refute one.
 #
 # ## Where each hurts
 #
-# Four settings of [notebook 05](05_toy_dynamics.ipynb), all methods that were run in them, the
-# settings' own measure (± 95 % interval). Starred: worse than GRPO, intervals apart.
+# The four settings of [notebook 05](05_toy_dynamics.ipynb) (the first under both optimizers), all
+# methods that were run in them, each setting's own measure (± 95 % interval). Starred: worse than
+# GRPO, intervals apart.
 
 # %%
 harms = pd.read_csv(results("compare", "summary_harms.csv"))
@@ -570,6 +568,7 @@ SETTINGS = {  # column: (which rows, +1 if more is better)
 }
 
 
+# %%
 def summary(title: str) -> pd.Series:
     """Mean ± interval by method, starred where worse than GRPO with intervals apart."""
     which, better = SETTINGS[title]
@@ -587,11 +586,11 @@ def summary(title: str) -> pd.Series:
 pd.DataFrame({title: summary(title) for title in SETTINGS}).fillna("not run")
 
 # %% [markdown]
-# Every treatment that was run in all five columns has a star, except GRPO, which does nothing.
-# LENS as printed has two, where the verifier errs: a small one under SGD, and under Adam, which
-# turns its whisper into full steps, one as large as that of its louder presets. Pooled D removes
-# the first and softens the second. (Updates at ρ = .8 count seeds that never solved it as 4,000;
-# stars at length assume that longer is worse where nothing can be solved.)
+# Every treatment that was run in all five columns has a star, except GRPO, which leaves negative
+# groups alone. LENS as printed has two, where the verifier errs: a small loss under SGD, and under
+# Adam, which turns its whisper into full steps, one as large as that of its louder presets. Pooled D
+# removes the first and softens the second. (Updates at ρ = .8 count seeds that never solved it as
+# 4,000; stars at length assume that longer is worse where nothing can be solved.)
 #
 # ## What you have seen
 #
@@ -599,8 +598,8 @@ pd.DataFrame({title: summary(title) for title in SETTINGS}).fillna("not run")
 #   none), size (next to a mixed group) and shape (flat, or by confidence or entropy).
 # - Some look beyond the group; their signal on a negative group vanishes, or turns round, with the
 #   batch or the memory.
-# - A flat push is nothing on average; a graded one is not. Yet much of what looks like a better
-#   method is a larger step: compare at equal size, and with Adam.
+# - A flat push on wrong answers is REINFORCE on average; a graded one is more. Yet much of what
+#   looks like a better method is a larger step: compare at equal size, and with Adam.
 # - On tables the flat push wins under Adam; on the language model it is the clear loser. LENS as
 #   printed is hard to tell from GRPO at its own size, for good and for ill, unless Adam and
 #   questions with parameters of their own make it loud.

@@ -50,6 +50,7 @@ for note in found.notes():
 # %% [markdown]
 # Two ways to show what the report makes: a table, and a figure with its caption.
 
+
 # %%
 def show_table(header, rows):
     display(HTML(table(header, rows)))
@@ -69,9 +70,10 @@ drawings = found.paper_drawings()
 # ## The three figures that need no run
 #
 # **Overview.** GRPO gives every wrong answer the reward 0, so in a group without a right answer
-# (a *negative group*) every advantage is 0. LENS takes from each wrong answer the odds that the
-# policy gave it. Expect black dots at zero (GRPO) and hatched bars (LENS); mind the scale of the
-# third panel.
+# (a *negative group*) every **advantage**, the push up or down that training gives an answer, is 0.
+# LENS takes from each wrong answer the odds of its confidence $\bar\pi$ (the geometric mean of its
+# token probabilities). Expect black dots at zero (GRPO) and hatched bars (LENS); mind the scale of
+# the third panel.
 
 # %%
 show_figure("overview", *drawings["overview"])
@@ -89,9 +91,10 @@ show_figure("optimal_policy", *drawings["optimal_policy"])
 # %% [markdown]
 # **The weight function** of Theorem 2,
 # $$w(z) = \frac1z\log\frac1{1-z} - 1,\qquad z = \pi/D,$$
-# ($\pi$: the probability that the policy gives a wrong answer) is what that answer costs in the
-# value function; the odds $z/(1-z)$ are what multiplies its gradient. The paper draws $w$ alone. Expect two curves that rise to infinity at the pole
-# $z = 1$, the odds much earlier ([notebook 03](03_value_function.ipynb)).
+# ($\pi$: the probability that the policy gives a wrong answer) is the weight of that answer in the
+# value function; the odds $z/(1-z)$ are what multiplies its gradient. The paper draws $w$ alone.
+# Expect two curves that rise to infinity at the pole $z = 1$, the odds much earlier
+# ([notebook 03](03_value_function.ipynb)).
 
 # %%
 show_figure("weight", *drawings["weight"])
@@ -101,17 +104,18 @@ show_figure("weight", *drawings["weight"])
 #
 # The paper's motivation is a picture: with Llama-3.1-8B and 16 answers a question, nearly 45 % of
 # the groups are negative early in training under GRPO, and about 35 % are at the end. Its text gives
-# those two numbers; the curve between them can't be read from the source. Expect them as thick
-# bars, and our own GRPO runs as lines.
+# those two numbers and no more. Expect them as thick bars, and our own GRPO runs as lines.
 
 # %%
 show_figure("negative_groups", *drawings["negative_groups"])
 
 # %% [markdown]
+# Where a line of ours comes near the bars, nothing is reproduced by it: another model, another task.
+#
 # ## What a number in a table is
 #
-# **pass@k** is the probability that at least one of $k$ answers is right. From $n$ answers to a
-# question, $c$ of them right, it is estimated without bias by
+# **pass@k** is the probability that at least one of $k$ answers is right; pass@1 is the accuracy.
+# From $n$ answers to a question, $c$ of them right, it is estimated without bias by
 # $$\text{pass@}k = 1 - \binom{n-c}{k}\Big/\binom{n}{k}.$$
 # With 1 of 4 right and $k = 2$: of the 6 pairs 3 hold the right one.
 
@@ -122,7 +126,8 @@ print("4 answers, 1 right: pass@2 =", pass_at_k(4, 1, 2))
 # %% [markdown]
 # Numbers of several seeds $x_1,\dots,x_n$ are given as mean and **95 % interval**,
 # $$\bar x \pm t_{.975,\,n-1}\,\frac{s}{\sqrt n},$$
-# with $s$ their standard deviation and $t$ from Student's distribution. Two methods are compared
+# with $s$ their standard deviation and $t$ from Student's distribution with $n - 1$ degrees of
+# freedom, at which 97.5 % lie below. Two methods are compared
 # on the *same* seeds: each seed gives one difference, and the interval is that of the differences.
 # A small example: GRPO and a rival on three seeds. Expect a wide interval for the rival alone, since
 # the seeds lie far apart, and a narrow one for the difference, which leaves 0 out.
@@ -177,21 +182,23 @@ show_paper_table(ablation)
 # %% [markdown]
 # ## Table 3: MATH + Numina 1.5
 #
-# The second training set, one run a row in the paper. The Llama rows are those of Table 2.
+# The second training set. The Llama rows are those of Table 2.
 
 # %%
 show_paper_table(second)
 show_figure("curves_numina", *drawings["curves_numina"])
 
 # %% [markdown]
-# Two things to notice in the published digits alone. First, how large the claimed gains are; second,
-# how far the two training sets lie apart for the same model and method.
+# Two things to notice in the published digits alone. First, the claimed gains; second, how far the
+# two training sets lie apart for the same model and method. Expect the second to be as large.
 
 # %%
 for filled in (main, second):
     for line in filled.lines:
         if line.published_gain is not None:
-            print(f"{filled.table.name}, {line.row.label}: pass@1 {line.published_gain:+.2f} points")
+            print(
+                f"{filled.table.name}, {line.row.label}: pass@1 {line.published_gain:+.2f} points"
+            )
 value = {key: float(text) for key, text in paper.published().items()}
 row = "Llama-3.1-8B-Instruct: GRPO baseline"
 for column in ("pass@1", "pass@16"):
@@ -203,11 +210,13 @@ for column in ("pass@1", "pass@16"):
 #
 # What was run here is smaller: other models, other questions, fewer updates. It can't confirm or
 # refute a row of the tables above, but it can answer the same question in its own world: *does LENS
-# as printed beat GRPO, by more than one seed differs from another?* The sentences below are written by
-# the code from the intervals. Then come pass@k after the last update, the differences to GRPO, and
-# what happened while training. Look at the column "their signal": it says how loud negative groups
-# are next to mixed ones. GRPO's are silent (0); LENS as printed is nearly so, which is why it trains
-# almost as GRPO does ([notebook 04](04_calibrated_reward.ipynb)).
+# as printed beat GRPO, by more than luck?* The sentences below are written by the code from the
+# intervals. Then come pass@k after the last update, the differences to GRPO, and what happened while
+# training. Look at the column "their signal": it says how loud negative groups are next to mixed
+# ones. GRPO's are silent (0); LENS as printed is nearly so
+# ([notebook 04](04_calibrated_reward.ipynb)). `negative_std` is another reading of LENS: negative
+# groups are divided by their standard deviation, which makes them loud.
+
 
 # %%
 def show_setting(setting):
@@ -260,8 +269,9 @@ show_table(["setting", "seeds run", "s, points", *(f"{n} seeds" for n in counts)
 
 # %% [markdown]
 # Compare these widths with the published gains above. The paper averages two runs a row of Table 1
-# and one in Tables 2 and 3, and gives no spread. That is usual for runs of this cost, and the spread of
-# a large model need not be that of a small one; but the digits alone can't tell a gain from luck.
+# (of the other tables it names no second one) and gives no spread. That is usual for runs of this cost, and the spread of
+# a large model need not be that of a small one; but no single difference can be told from luck by its
+# digits.
 # That all four comparisons point the same way is evidence too: with no effect at all, four fair coins
 # fall alike with probability 1/8.
 
@@ -297,8 +307,8 @@ print(frame.head(3).to_csv(index=False))
 # - A number of pass@k rests on seeds and on questions. Only several seeds say how far it moves with
 #   another run.
 # - Differences are read from paired intervals; at two seeds such an interval is very wide.
-# - LENS as printed gives negative groups a signal that is a tiny fraction of a mixed group's: it has
-#   little to differ from GRPO by.
+# - In our runs LENS as printed gave negative groups a signal that is a tiny fraction of a mixed
+#   group's, and its difference to GRPO could not be told from 0.
 #
 # ## Questions for the class
 #
@@ -310,5 +320,5 @@ print(frame.head(3).to_csv(index=False))
 #    that you can hope to see?
 # 4. Suppose that LENS without the 1/G in negative groups wins. Is the paper's claim then confirmed?
 #
-# Back to the [first notebook](01_wasted_groups.ipynb), or on to the [exercises](exercises/). What was
-# run, when and on what, is told in `results/README.md`.
+# Next: [11 · Beyond the paper](11_extensions.ipynb). Exercises: [exercises](exercises/), 15 above
+# all. What was run, when and on what, is told in `results/README.md`.

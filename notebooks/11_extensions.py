@@ -63,8 +63,9 @@ torch.set_default_dtype(torch.float64)
 # Theorem 2, in its closed form, are
 #
 # $$D = \Big\{\sum_o p^\star(o)\Big\}^{-1}, \qquad
-#   J_{\rm MLE}(\pi) = 1 + D \sum_o (1 - p^\star(o)) \log\Big(1 - \frac{\pi(o)}{D}\Big) .$$
+#   J_{\rm MLE}(\pi) = 1 + D \sum_o (1 - p^\star(o)) \log\Big(1 - \frac{\pi(o)}{D}\Big)$$
 #
+# (MLE: maximum likelihood; [notebook 03](03_value_function.ipynb) derives this form.)
 # Its maximum is $\pi^\star = D\,p^\star$: answers in *proportion* to how good they are. The
 # **accuracy** is $J(\pi) = \sum_o \pi(o)\,p^\star(o)$, and *its* maximum puts everything on the
 # best answer. Expect the two to differ. By hand, $p^\star = (.3, .2, .1)$: $D = 1/.6 = \tfrac53$,
@@ -85,7 +86,7 @@ assert value_mle(optimum, p_star, d) > value_mle(greedy, p_star, d)
 # $\pi^\star$ "one optimal policy" of the accuracy, which holds for rewards that are certain.
 #
 # What if $D$ is not the true one? For any $D$ the maximum is a *water-filling*,
-# $\pi(o) = (D - \lambda(1 - p^\star(o)))_+$ with $\lambda$ such that the sum is 1. Expect $D$ to
+# $\pi(o) = \max\{0,\, D - \lambda(1 - p^\star(o))\}$ with $\lambda$ such that the sum is 1. Expect $D$ to
 # act as an inverse temperature: small $D$, uniform; true $D$, matching; large $D$, only the best
 # answer.
 
@@ -106,14 +107,15 @@ assert torch.allclose(twice, torch.tensor([31 / 45, 14 / 45, 0.0]))
 assert likelihood_optimum(p_star, 8.1)[0] == 1
 
 # %% [markdown]
-# That is the likelihood. What the *practical rule* does with graded rewards is another matter: as
-# printed, with the std, it ends near the likeliest answer, as reward maximisation would
-# (enumerated in `lens_ref/extensions/fractional.py`).
+# That is the likelihood. The *practical rule* is another matter: as printed, with the std and with
+# verdicts drawn from $p^\star$, it ends near the answer that is most often right, as reward
+# maximisation would (enumerated for two cases in `lens_ref/extensions/fractional.py`).
 #
 # ## 2 · Preferences among correct answers
 #
 # The appendix "A Preference-Aware Framework" weighs answers by $\rho(o) \ge 0$ (shorter, more
-# natural, …):
+# natural, …). The reward model $p_\theta$, the policy's own guess of how likely an answer is right,
+# becomes
 #
 # $$p_\theta = \frac{\pi_\theta}{D\,\rho}, \qquad
 #   D = \Big\{\sum_o p^\star(o)\,\rho(o)\Big\}^{-1}, \qquad
@@ -158,8 +160,9 @@ plt.show()
 # of what one wants from negative groups. ($\rho$ must be frozen: with the live policy
 # $\pi/(D\rho)$ is constant in $\theta$, and nothing is learnt.)
 #
-# **2c · $\rho = \gamma^{\text{length}}$, a preference for short answers.** With
-# $s = \log D + L \log\gamma - \log\pi$ a wrong answer of $L$ tokens earns exactly
+# **2c · $\rho = \gamma^{\text{length}}$, a preference for short answers.** Let
+# $\bar\pi = \pi^{1/L}$ be the length-normalised confidence of an answer of $L$ tokens. With
+# $s = \log D + L \log\gamma - \log\pi$ a wrong answer earns exactly
 #
 # $$-\frac{\pi}{D\gamma^L - \pi} = -\frac{1}{e^s - 1},
 #   \qquad\text{and the appendix closes with}\qquad
@@ -167,7 +170,7 @@ plt.show()
 #
 # Its chain of approximations expands $e^s$, which needs $s \ll 1$, and drops $\log D$, which needs
 # $s \gg |\log D|$. Expect the two to agree only in between: for $D = \tfrac12$ they merely cross;
-# for $D$ very near 1, in a window.
+# for $D$ very near 1 there is a window.
 
 # %%
 L, gamma = 1000, 0.9
@@ -186,6 +189,7 @@ def rewards_at(s: torch.Tensor, difficulty: float) -> tuple[torch.Tensor, torch.
     return exact, closed
 
 
+# %%
 fig, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
 for ax, difficulty in zip(axes, (0.5, 0.9999), strict=True):
     exact, closed = rewards_at(s, difficulty)
@@ -197,7 +201,8 @@ axes[0].legend(fontsize=12)
 plt.show()
 
 exact, closed = rewards_at(torch.tensor([0.01, 50.0]), 0.5)
-print("D = 1/2, s = .01 and 50: exact", exact.numpy(), " closing formula", closed.numpy().round(3))
+for s_at, a, b in zip((0.01, 50), exact.tolist(), closed.tolist(), strict=True):
+    print(f"D = 1/2, s = {s_at:g}: exact {a:.3g}, closing formula {b:.3g}")
 assert abs(exact[0] + 99.5) < 0.01
 
 # %% [markdown]
@@ -206,8 +211,8 @@ assert abs(exact[0] + 99.5) < 0.01
 #
 # **2d · What $\rho$ has the practical rule?** It replaces $\pi$ by $\bar\pi = \pi^{1/L}$. Expect
 # it to be *exactly* this framework with the frozen $\rho = \pi_{\rm old}^{\,1 - 1/L}$ (then
-# $\pi/\rho = \bar\pi$), if $D_{\rm imp}$ is taken on $\bar\pi$. That settles how the printed
-# formula, which has $\pi$ there, should be read.
+# $\pi/\rho = \bar\pi$), if $D_{\rm imp}$, the estimate of $D$ from a group, is taken on $\bar\pi$.
+# That speaks for this reading of the printed formula, which has $\pi$ there.
 
 # %%
 torch.manual_seed(0)
@@ -233,9 +238,10 @@ print(f"for comparison, log ρ = L log γ at 10 and 1000 tokens: {short:.2f}, {l
 # Old samples come from $\mu$, not from the $\pi$ being trained: they are **off-policy**. Two
 # different things can be done with them.
 #
-# *The on-policy objective, corrected.* By Theorem 2, for every $\mu$,
-# $\nabla J_{\rm MLE} = \mathbb E_\mu\big[\tfrac{\pi}{\mu}\,\tilde r\,\nabla \log \pi\big]$. Expect
-# equality to rounding, and a bias where the ratio is capped, as in practice it is.
+# *The on-policy objective, corrected.* By Theorem 2, for every $\mu$ that misses no answer,
+# $\nabla J_{\rm MLE} = \mathbb E_\mu\big[\tfrac{\pi}{\mu}\,\tilde r\,\nabla \log \pi\big]$ with the
+# calibrated reward $\tilde r$. Expect equality to rounding, and a bias where the ratio
+# $\tfrac\pi\mu$ is capped, as in practice it often is.
 
 # %%
 mu = torch.tensor([0.4, 0.1, 0.2, 0.15, 0.1, 0.05])  # six options, A and B correct
@@ -268,27 +274,23 @@ share = torch.linspace(0.05, 0.95, 91)
 plain = mu[0] * share.log() + mu[1] * (1 - share).log()
 w = inverse_sampling_weights(mu.log(), certain)  # 1/μ on correct answers
 weighted = mu[0] * w[0] * share.log() + mu[1] * w[1] * (1 - share).log()
+at = {x: float(mu[0] * math.log(x) + mu[1] * math.log(1 - x)) for x in (0.5, 0.8)}
+print(f"log-likelihood at (.5, .5): {at[0.5]:.3f}; at (.8, .2): {at[0.8]:.3f}")
+print(f"maximum at {share[plain.argmax()]:.2f}")
+assert at[0.8] > at[0.5]
+assert abs(share[weighted.argmax()] - 0.5) < 1e-9
 
+# %%
 fig, ax = plt.subplots()
-ax.plot(share, plain - plain.max(), label="under μ, as it stands", markevery=10, **line(0))
-ax.plot(
-    share,
-    weighted - weighted.max(),
-    label="correct answers weighed by 1/μ",
-    markevery=10,
-    **line(3),
-)
+curves = {"under μ, as it stands": plain, "correct answers weighed by 1/μ": weighted}
+for i, (label, values) in zip((0, 3), curves.items(), strict=True):
+    ax.plot(share, values - values.max(), label=label, markevery=10, **line(i))
 ax.axvline(0.5, color="0.4", linewidth=1)
 ax.text(0.51, -0.77, "π*", fontsize=13)
 ax.set(xlabel="share of A among the correct answers", ylabel="log-likelihood, less its maximum")
 ax.set_ylim(-0.8, 0.05)
 fig.legend(fontsize=12, loc="outside lower center", ncols=2)
 plt.show()
-at = {x: float(mu[0] * math.log(x) + mu[1] * math.log(1 - x)) for x in (0.5, 0.8)}
-print(f"L(.5, .5) = {at[0.5]:.3f}  <  L(.8, .2) = {at[0.8]:.3f}")
-print(f"maximum at {share[plain.argmax()]:.2f}")
-assert at[0.8] > at[0.5]
-assert abs(share[weighted.argmax()] - 0.5) < 1e-9
 
 # %% [markdown]
 # So the consistency claim fails off-policy for certain verdicts, unless $\mu$ is even on the
@@ -311,7 +313,8 @@ assert torch.allclose(step(best, plain_c)[:2], torch.tensor([0.15, -0.15]))
 # %% [markdown]
 # ## 4 · How loud should a negative group be?
 #
-# A mixed group is divided by the standard deviation of its rewards, $\sqrt{p(1-p)}$ at $p = k/G$.
+# A mixed group with $k$ of $G$ answers right is divided by the standard deviation (std) of its
+# rewards, $\sqrt{p(1-p)}$ at $p = k/G$.
 # At $k = 0$ that is 0, so the paper leaves it out there and tunes a weight, $\alpha = .25$. Two
 # answers without tuning:
 #
@@ -347,7 +350,7 @@ one_right = torch.zeros(2, 16)
 one_right[1, 8] = 1.0
 batch = Rollouts(one_right, spread.log().repeat(2, 1), torch.ones(2, 16))
 alphas = equivalent_alphas(batch)
-printed = lens_advantages(batch).advantages[0].square().mean().sqrt()
+printed = lens_advantages(batch).advantages[0].square().mean().sqrt()  # root mean square
 print({name: round(x, 3) for name, x in alphas.items()}, f" printed rule: {printed:.5f}")
 needed = 0.25 * alphas["alpha_likelihood"] / printed
 print(f"to be as loud as the likelihood, the printed rule needs α = {needed:.0f}")
@@ -358,7 +361,7 @@ assert abs(alphas["alpha_likelihood"] - 0.242) < 5e-4
 # of times quieter than the likelihood would have them. That does not mean that loud is better: on
 # the toy the louder presets gain under SGD and harm where the verifier errs
 # ([notebook 05](05_toy_dynamics.ipynb)), and on the bundled language model the preset `likelihood`
-# was worse than GRPO ([notebook 06](06_rivals.ipynb)). Move the spread: the nearer the
+# was worse than GRPO in accuracy ([notebook 06](06_rivals.ipynb)). Move the spread: the nearer the
 # confidences, the smaller the equivalent $\alpha$ (no kernel: .03).
 
 
@@ -366,7 +369,9 @@ assert abs(alphas["alpha_likelihood"] - 0.242) < 5e-4
 def draw(width: float) -> None:
     u = spread.mean() + width * (spread - spread.mean()) / 0.03
     seen = Rollouts(one_right, u.clamp(max=0.999).log().repeat(2, 1), torch.ones(2, 16))
-    bars = {"α of the paper": 0.25, **equivalent_alphas(seen)}
+    found = equivalent_alphas(seen)
+    bars = {"negative_std, α = .25": 0.25, "posterior scale": found["alpha_posterior"]}
+    bars["likelihood scale"] = found["alpha_likelihood"]
     bars["printed rule"] = float(lens_advantages(seen).advantages[0].square().mean().sqrt())
     _, ax = plt.subplots(figsize=(8, 3))
     ax.barh(list(bars), list(bars.values()), color="0.4", edgecolor="black")
@@ -382,8 +387,9 @@ slider(draw, width=(0.005, 0.05, 0.005, 0.03))
 #
 # In a negative group $D_{\rm imp}$ is undefined, and the rule falls back to $D = 2 \max \bar\pi$,
 # its *smallest* allowed value, on the hardest questions; the theory wants $D = \infty$ where
-# nothing is correct. Hence a jump (notebook 04). **Pooled $D$** takes the question's past into
-# account, with $c$ pseudo-observations of $D_0$:
+# nothing is correct. Hence a jump ([notebook 04](04_calibrated_reward.ipynb)). **Pooled $D$** takes
+# the $n$ answers of the question's past into account, beside $c$ imaginary ones of difficulty
+# $D_0$:
 #
 # $$\frac{1}{\hat D} = \frac{c/D_0 + \sum_{\text{past}} r_i/\bar\pi_i}{c + n} .$$
 #
@@ -409,46 +415,43 @@ for solved in (0, 1):
 # Here is the whole picture for sixteen equal confidences of .85, over the number $k$ of right
 # answers in the group. Expect: by the group alone, the odds of a wrong answer fall with $k$ down
 # to one right answer, and jump to 1 at none; with a past of ten unsolved groups they are small at
-# $k = 0$ too.
+# $k = 0$ too; a new question has no past, so the guard decides and the odds are 1.
 
 # %%
 confidence = torch.full((1, 16), 0.85).log()
 
 
+def group(k: int, prior: torch.Tensor | None = None) -> Rollouts:
+    """16 answers, k of them right; `prior`: the pooled D."""
+    rewards = (torch.arange(16) < k).double()[None]
+    return Rollouts(rewards, confidence, torch.ones(1, 16), prior=prior)
+
+
 def wrong_odds(k: int, past: int | None) -> float:
     """Odds π̄/(D−π̄) of a wrong answer, k of 16 right; `past`: unsolved groups before, or None."""
-    rewards = torch.zeros(1, 16)
-    rewards[0, :k] = 1.0
-    batch = Rollouts(rewards, confidence, torch.ones(1, 16))
     if past is None:
-        signal = lens_advantages(batch, LensConfig.preset("normalized_difficulty"))
+        signal = lens_advantages(group(k), LensConfig.preset("normalized_difficulty"))
     else:
         state = spec.init_state()
         for _ in range(past):
-            unsolved = Rollouts(torch.zeros(1, 16), confidence, torch.ones(1, 16))
-            state = spec.update(state, unsolved, ["q"])
-        remembered = Rollouts(
-            rewards, confidence, torch.ones(1, 16), prior=spec.prior(state, ["q"])
-        )
-        signal = methods.get("lens_pooled")(remembered)
+            state = spec.update(state, group(0), ["q"])
+        signal = methods.get("lens_pooled")(group(k, spec.prior(state, ["q"])))
     return float(signal.info["odds"][0, -1])
 
 
-counts = range(9)
-fig, ax = plt.subplots()
-for i, (label, past) in enumerate(
-    (
-        ("the group alone (D_imp on π̄)", None),
-        ("pooled, new question", 0),
-        ("pooled, 10 unsolved groups", 10),
-    )
-):
-    ax.plot(counts, [wrong_odds(k, past) for k in counts], label=label, **line(i))
-ax.set(xlabel="right answers k of 16", ylabel="odds of a wrong answer", ylim=(-0.03, 1.1))
-fig.legend(fontsize=11, loc="outside lower center", ncols=2)
-plt.show()
 print([round(wrong_odds(k, None), 3) for k in (4, 2, 1, 0)])
 assert np.allclose([wrong_odds(k, None) for k in (4, 2, 1, 0)], [1 / 3, 1 / 7, 1 / 15, 1.0])
+
+# %%
+counts = range(9)
+pasts = {"the group alone (D_imp on π̄)": None, "pooled, new question": 0}
+pasts["pooled, 10 unsolved groups"] = 10
+fig, ax = plt.subplots()
+for i, (label, past) in enumerate(pasts.items()):
+    ax.plot(counts, [wrong_odds(k, past) for k in counts], label=label, **line(i))
+ax.set(xlabel="right answers k of 16", ylabel="odds of a wrong answer", ylim=(-0.03, 1.1))
+fig.legend(fontsize=12, loc="outside lower center", ncols=2)
+plt.show()
 
 # %% [markdown]
 # The pooled rule looks at the past alone, so its line is flat in $k$: it gives up what the group
@@ -463,12 +466,14 @@ kept = kept[kept["method"].isin(["grpo", "lens_paper", "lens_neg_unscaled", "len
 kept["value"] = [f"{m:.2f} ± {c:.2f}" for m, c in zip(kept["mean"], kept["ci95"], strict=True)]
 names = {"accuracy": "mislabelled", "other_accuracy": "others"}
 kept = kept[kept["quantity"].isin(list(names))].replace({"quantity": names})
-kept.pivot(index="method", columns=["optimizer", "quantity"], values="value")
+table = kept.pivot(index="method", columns=["optimizer", "quantity"], values="value")
+table[[(o, q) for o in ("sgd", "adam") for q in names.values()]]
 
 # %% [markdown]
-# Against `neg_unscaled`, the same rule without a memory, pooled $D$ saves the mislabelled
-# questions under SGD and most of them under Adam. Against GRPO it gains little or nothing on the
-# others under SGD, and under Adam it is behind on both. On the bundled language model it had no
+# Against `neg_unscaled`, the same rule without a memory, pooled $D$ saves the mislabelled questions
+# under SGD and most of their accuracy under Adam, at a lower mean accuracy on the others.
+# Against GRPO it gains little or nothing on the others under SGD, and under Adam it is behind on
+# both. On the bundled language model it had no
 # past to pool (every question is seen at most once), so nothing is known there.
 #
 # ## What you have seen
@@ -480,8 +485,8 @@ kept.pivot(index="method", columns=["optimizer", "quantity"], values="value")
 #   $\rho = \pi_{\rm old}^{1-1/L}$ and $D_{\rm imp}$ on $\bar\pi$.
 # - Other policies' samples: the ratio is exact, a cap biases, and plain likelihood moves the
 #   optimum unless mended.
-# - The likelihood itself asks for $\alpha \approx .24$ without 1/G; pooled $D$ removes the jump
-#   and fades on hopeless questions. Neither was shown to improve a language model.
+# - In the example the likelihood itself asks for $\alpha \approx .24$ without 1/G; pooled $D$ removes
+#   the jump and fades on hopeless questions. Neither was shown to improve a language model.
 #
 # ## Questions for the class
 #

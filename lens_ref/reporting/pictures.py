@@ -58,11 +58,11 @@ def overview() -> Figure:
         axes.axhline(0, color=DARK, lw=0.8)
         axes.set(title=title, ylabel=key)
         axes.margins(y=0.18)
-        axes.legend(fontsize=8, loc="lower right", frameon=False)
+        axes.legend(fontsize=10, loc="lower right", frameon=False)
     for axes in (confidence, reward, advantage):
         axes.set_xticks(x, [str(i + 1) for i in x])
         axes.set_xlabel("answer")
-        axes.title.set_fontsize(10)
+        axes.title.set_fontsize(12)
     return figure
 
 
@@ -84,10 +84,10 @@ def _options(axes: Axes, values: list[float], title: str, ylabel: str) -> None:
     x = np.arange(len(values))
     axes.bar(x, values, color=[GREY if v else "white" for v in values], edgecolor=DARK, width=0.7)
     for position, value in zip(x, values, strict=True):
-        axes.text(position, value + 0.03, f"{value:g}", ha="center", fontsize=10)
+        axes.text(position, value + 0.03, f"{value:g}", ha="center", fontsize=12)
     axes.set_xticks(x, list("ABCDEF"))
     axes.set(xlabel="option", ylabel=ylabel, ylim=(0, 1.15))
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title, fontsize=12)
 
 
 def weight_function() -> Figure:
@@ -102,7 +102,7 @@ def weight_function() -> Figure:
     axes.axvline(1, color="0.5", lw=1)
     axes.annotate(
         "pole: z → 1\n(π → D)", (1, 4.2), xytext=(-6, 0), textcoords="offset points", ha="right",
-        fontsize=9,
+        fontsize=11,
     )  # fmt: skip
     axes.set(xlabel="z = π/D", ylabel="weight of a wrong answer", xlim=(0, 1.03), ylim=(0, 5))
     axes.legend(loc="upper left", frameon=False)

@@ -58,9 +58,9 @@ def training_curves(filled: Filled) -> Figure:
     figure, panels = frame(rows=len(models), columns=2, width=WIDE, height=3.6)
     for i, model in enumerate(models):
         for axes, level in zip(panels[2 * i : 2 * i + 2], ("all", HARD), strict=True):
-            axes.set_title(f"{model}, {_words(level)}", fontsize=10)
+            axes.set_title(f"{model}, {_words(level)}", fontsize=11)
             _panel(axes, filled, model, level)
-    legend(figure, *panels)
+    legend(figure, *panels, size=10)
     return figure
 
 
@@ -93,7 +93,7 @@ def _panel(axes: Axes, filled: Filled, model: str, level: str) -> None:
         axes.margins(y=0.6)
     axes.set_xticks([])
     axes.text(0.5, 0.5 if level != "all" else 0.12, said, transform=axes.transAxes, ha="center",
-              va="center", fontsize=10)  # fmt: skip
+              va="center", fontsize=11)  # fmt: skip
 
 
 def negative_ratio(runs: Sequence[Run], settings: Sequence[Setting]) -> Figure:
@@ -108,7 +108,7 @@ def negative_ratio(runs: Sequence[Run], settings: Sequence[Setting]) -> Figure:
                   label=f"paper, {row.model} on MATH + Numina: beginning and end"
                   if column == "early" else None)  # fmt: skip
         axes.text(
-            (left + right) / 2, y + 1, f"paper: {y:g} %", ha="center", va="bottom", fontsize=9,
+            (left + right) / 2, y + 1, f"paper: {y:g} %", ha="center", va="bottom", fontsize=11,
             zorder=6, bbox={"fc": "white", "ec": "none", "pad": 1.5, "alpha": 0.85},
         )  # fmt: skip
     table = next(t for t in paper.TABLES if t.data == paper.NUMINA)
@@ -127,7 +127,7 @@ def negative_ratio(runs: Sequence[Run], settings: Sequence[Setting]) -> Figure:
         xlim=(-2, 102), ylim=(0, None),
     )  # fmt: skip
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", fontsize=8, frameon=False)
+    figure.legend(handles, labels, loc="outside upper left", fontsize=10, frameon=False)
     return figure
 
 
@@ -171,8 +171,8 @@ def setting_curves(setting: Setting, level: str) -> Figure:
         label_updates(axes, f"pass@1 (%),\n{_words(level)}")
     for axes, (label, runs) in zip(panels, others.items(), strict=False):
         _draw(axes, curve(runs, level), STYLES[1], "the method that the panel names")
-        axes.set_title(f"{display(label)}\n{_seeds(runs)}", fontsize=9)
-    legend(figure, panels[0])
+        axes.set_title(f"{display(label)}\n{_seeds(runs)}", fontsize=11)
+    legend(figure, panels[0], size=10)
     return figure
 
 
@@ -209,5 +209,5 @@ def differences(setting: Setting) -> Figure | str:
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.set_xlabel("difference to GRPO (points); bars: 95 % intervals")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
-    legend(figure, axes)
+    legend(figure, axes, size=10)
     return figure

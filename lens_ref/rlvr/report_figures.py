@@ -305,7 +305,7 @@ def _before_after(figure: Figure, axes: Axes, before: str, after: str) -> None:
     legend(figure, axes)
 
 
-def legend(figure: Figure, *panels: Axes, columns: int = 2) -> None:
+def legend(figure: Figure, *panels: Axes, columns: int = 2, size: float = 8) -> None:
     """Above the panels, so that it hides nothing; what several of them name is named once."""
     pairs = [
         pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)
@@ -314,5 +314,5 @@ def legend(figure: Figure, *panels: Axes, columns: int = 2) -> None:
     ordered = {label: once[label] for _, label in pairs}
     figure.legend(
         list(ordered.values()), list(ordered), loc="outside upper center", ncols=columns,
-        fontsize=8, frameon=False,
+        fontsize=size, frameon=False,
     )  # fmt: skip

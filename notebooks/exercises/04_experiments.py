@@ -26,7 +26,9 @@ checks.begin()
 # The policy is so sure of a wrong answer that all 16 samples of a group are that very answer.
 # Which treatments move the policy at all, that is, give some response that they keep an advantage
 # other than 0? Predict first, then compute: `checks.TREATMENTS[name](checks.SAME_WRONG_GROUP)`
-# returns a signal with `.advantages` and `.keep` (False: left out of the loss).
+# returns a signal with `.advantages` and `.keep` (False: left out of the loss). What each name does
+# to a negative group stands in the table of [notebook 06](../06_rivals.ipynb); `lens negative_std`
+# and `lens no_demean` are two readings of LENS.
 
 # %%
 print(*checks.TREATMENTS, sep="\n")
@@ -41,8 +43,8 @@ checks.check_13(moves)
 # ## Exercise 14 · Escape, and what it costs
 #
 # One question, six options, two of them right, and a policy that believes in a wrong one:
-# $P(\text{correct}) = 10^{-4}$. Follow the exact gradient of $J_{\mathrm{MLE}}$ with
-# $D = \kappa \cdot \max_o \pi(o)$. The paper takes $\kappa = 2$. Time runs in units of one update
+# $P(\text{correct}) = 10^{-4}$. Follow the exact gradient of the likelihood objective
+# $J_{\mathrm{MLE}}$ with $D = \kappa \cdot \max_o \pi(o)$. The paper takes $\kappa = 2$. Time runs in units of one update
 # of learning rate 1; "solved" is $P(\text{correct}) \ge 0.9$.
 
 # %%
