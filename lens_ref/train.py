@@ -151,8 +151,6 @@ def _run(args: argparse.Namespace) -> int:
 
 def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict[str, Any]]:
     """(name, config files, overrides) that the command line asks for."""
-    import yaml
-
     from lens_ref.rlvr import recipes
     from lens_ref.rlvr.errors import UserError
 
@@ -197,20 +195,35 @@ def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict
             said = written.get(section)
             if not isinstance(said, dict) or said.get(field) is None:
                 overrides.setdefault(f"{section}.{field}", value)
-    for pair in args.set:
+    overrides |= settings(args.set)
+    name = recipes.run_name(config) if config else "tiny"
+    return name, config, overrides
+
+
+def settings(pairs: list[str]) -> dict[str, Any]:
+    """Fields of the configuration from KEY=VALUE arguments.
+
+    Raises:
+        UserError: no KEY=VALUE, or the value is not YAML.
+    """
+    import yaml
+
+    from lens_ref.rlvr.errors import UserError
+
+    found: dict[str, Any] = {}
+    for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise UserError(f"--set {pair}: write KEY=VALUE")
         try:
-            overrides[key] = yaml.safe_load(value)
+            found[key] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise UserError(f"--set {pair}: {value!r} is not a YAML value") from None
-        if isinstance(overrides[key], str):  # YAML reads 1e-5 as text
-            overrides[key] = _number(overrides[key])
-        elif isinstance(overrides[key], dict) and set(overrides[key].values()) == {None}:
-            overrides[key] = value  # {problem} is meant as text
-    name = recipes.run_name(config) if config else "tiny"
-    return name, config, overrides
+        if isinstance(found[key], str):  # YAML reads 1e-5 as text
+            found[key] = _number(found[key])
+        elif isinstance(found[key], dict) and set(found[key].values()) == {None}:
+            found[key] = value  # {problem} is meant as text
+    return found
 
 
 def _number(text: str) -> str | float:

@@ -44,6 +44,7 @@ WEIGHT, LIKELIHOOD = "core/test_weight.py", "core/test_likelihood.py"
 BAD_INPUT, METHODS = "core/test_bad_input.py", "core/test_methods.py"
 VALUES, STATE = "methods/test_values.py", "methods/test_state.py"
 REPORT = "test_report.py"
+EVALUATE, ESTIMATES = "rlvr/test_evaluate.py", "rlvr/test_estimates.py"
 
 MUTANTS = [
     Mutant(
@@ -556,6 +557,90 @@ MUTANTS = [
         "if run.finished and run.step != (steps",
         "if run.finished and run.step > (steps",
         f"{REPORT}::test_bad_input_is_one_clear_line",
+    ),
+    Mutant(
+        "evaluate: blocks share their random numbers",
+        "evaluating/sampling.py",
+        "target.seed, len(done) // plan.block)",
+        "target.seed, 0)",
+        f"{EVALUATE}::test_blocks_differ_in_their_random_numbers",
+    ),
+    Mutant(
+        "evaluate: half a block is kept after a kill",
+        "evaluating/sampling.py",
+        "kept = begun[: len(begun) - len(begun) % plan.block]",
+        "kept = begun",
+        f"{EVALUATE}::test_a_killed_evaluation_goes_on_to_the_same_counts",
+    ),
+    Mutant(
+        "evaluate: other settings are mixed in",
+        "evaluating/sampling.py",
+        "if theirs.get(key) != value:",
+        "if key not in theirs:",
+        f"{EVALUATE}::test_other_settings_do_not_mix",
+    ),
+    Mutant(
+        "evaluate: not at temperature 1",
+        "evaluating/policies.py",
+        '"rollout.temperature": 1.0',
+        '"rollout.temperature": 0.6',
+        f"{EVALUATE}::test_the_bundled_policy_without_a_name",
+    ),
+    Mutant(
+        "evaluate: the adapter is left out",
+        "evaluating/policies.py",
+        "if target.adapter is not None:",
+        "if target.adapter == Path():",
+        f"{EVALUATE}::test_an_adapter_as_run_and_as_checkpoint",
+    ),
+    Mutant(
+        "evaluate: runs of different seeds are paired",
+        "evaluating/estimates.py",
+        "return ours == theirs",
+        "return True",
+        f"{ESTIMATES}::test_runs_are_compared_with_those_of_their_seed",
+    ),
+    Mutant(
+        "evaluate: the questions trained on are taken for the others",
+        "evaluating/estimates.py",
+        "if counts[i].id not in overlap.ids]",
+        "if counts[i].id in overlap.ids]",
+        f"{ESTIMATES}::test_overlapping_questions_stand_apart",
+    ),
+    Mutant(
+        "evaluate: a 90 % interval",
+        "evaluating/resampling.py",
+        "[2.5, 97.5]",
+        "[5.0, 95.0]",
+        f"{ESTIMATES}::test_many_different_rows_take_another_road_to_the_same_interval",
+    ),
+    Mutant(
+        "evaluate: one-sided sign flips",
+        "evaluating/resampling.py",
+        "(np.abs(signs @ moving) >= bound).mean(",
+        "(signs @ moving >= bound).mean(",
+        f"{ESTIMATES}::test_sign_flips_by_enumeration",
+    ),
+    Mutant(
+        "evaluate: a p-value of 0",
+        "evaluating/resampling.py",
+        "(1 + extreme) / (1 + resamples)",
+        "extreme / resamples",
+        f"{ESTIMATES}::test_sign_flips_at_random",
+    ),
+    Mutant(
+        "evaluate: the first evaluation of a run's log",
+        "evaluating/counts.py",
+        "last = max((step",
+        "last = min((step",
+        f"{ESTIMATES}::test_a_runs_own_log_gives_its_last_evaluation",
+    ),
+    Mutant(
+        "evaluate: copies in capitals are missed",
+        "evaluating/overlap.py",
+        "sources.bare(problem).casefold()",
+        "sources.bare(problem)",
+        f"{ESTIMATES}::test_what_normalisation_makes_equal",
     ),
 ]
 NO_OP = ("core/advantage.py", '"""The practical LENS algorithm:', '"""The same LENS algorithm:')

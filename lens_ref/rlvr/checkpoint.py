@@ -85,7 +85,7 @@ def checkpoints(folder: Path) -> list[Path]:
 def latest(folder: Path) -> Path | None:
     """The newest checkpoint whose files match their hashes."""
     for path in reversed(checkpoints(folder)):
-        if _intact(path):
+        if intact(path):
             return path
     return None
 
@@ -189,7 +189,8 @@ def _hashes(folder: Path) -> dict[str, str]:
     }
 
 
-def _intact(path: Path) -> bool:
+def intact(path: Path) -> bool:
+    """Whether the files match the hashes that were written last."""
     try:
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         return bool(state["sha256"] == _hashes(path))

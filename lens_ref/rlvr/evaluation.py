@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lens_ref.core import pass_at_k
+from lens_ref.rlvr.batch import Samples
 from lens_ref.rlvr.grading import decode, grade_texts
 from lens_ref.rlvr.sampler import Sampler
 from lens_ref.rlvr.tasks import Question
@@ -18,6 +19,14 @@ KS = (1, 2, 4, 8, 16)
 COLUMNS = ["step", "level", *(f"pass@{k}" for k in KS), "questions", "mean_length"]
 COUNT_COLUMNS = ["step", "question", "level", "n", "correct"]
 HARD_LEVELS = (4, 5)
+
+
+class Answered(NamedTuple):
+    """Answers to some questions, graded."""
+
+    samples: Samples  # [B, n]
+    correct: list[int]  # of n, one a question
+    reasons: Counter[str]  # verdicts by reason
 
 
 class Evaluation(NamedTuple):
@@ -41,6 +50,23 @@ def level_groups(questions: Sequence[Question]) -> dict[str, list[int]]:
     return groups
 
 
+def answer(
+    sampler: Sampler,
+    tokenizer: Any,
+    verifier: Verifier,
+    questions: Sequence[Question],
+    prompts: Sequence[tuple[int, ...]],
+    n: int,
+    seed: int,
+) -> Answered:
+    """Sample n answers to each question and grade them."""
+    samples = sampler.sample(prompts, n, seed)
+    texts = decode(tokenizer, samples)
+    verdicts = grade_texts(verifier, [question.answer for question in questions], texts)
+    correct = [sum(int(v.reward) for v in group) for group in verdicts]
+    return Answered(samples, correct, Counter(v.reason for group in verdicts for v in group))
+
+
 def evaluate(
     sampler: Sampler,
     tokenizer: Any,
@@ -51,24 +77,22 @@ def evaluate(
     seed: int,
     step: int,
 ) -> Evaluation:
-    """Sample n answers to each question and grade them.
+    """`answer`, and pass@k by level.
 
     pass@k is the unbiased estimator, None where k > n; from the counts every statistic can be
     recomputed.
     """
-    samples = sampler.sample(prompts, n, seed)
-    texts = decode(tokenizer, samples)
-    verdicts = grade_texts(verifier, [question.answer for question in questions], texts)
-    correct = [sum(int(v.reward) for v in group) for group in verdicts]
+    answered = answer(sampler, tokenizer, verifier, questions, prompts, n, seed)
+    correct = answered.correct
     counts = [
         {"step": step, "question": q.id, "level": q.level, "n": n, "correct": c}
         for q, c in zip(questions, correct, strict=True)
     ]
     rows = [
-        _row(step, name, chosen, correct, n, samples.lengths)
+        _row(step, name, chosen, correct, n, answered.samples.lengths)
         for name, chosen in level_groups(questions).items()
     ]
-    return Evaluation(rows, counts, Counter(v.reason for group in verdicts for v in group))
+    return Evaluation(rows, counts, answered.reasons)
 
 
 def _row(

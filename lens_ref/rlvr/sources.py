@@ -160,6 +160,7 @@ def _from_hub(row: dict[str, Any]) -> dict[str, Any]:
     """The usual hub columns as problem and answer: a worked solution ends in a box (MATH) or in
     `#### answer` (GSM8K)."""
     row.setdefault("problem", row.get("question"))
+    row.setdefault("subject", row.get("type"))
     if "solution" in row and "answer" not in row:
         # MATH has two solutions with nothing in the box: no fault that a user could mend
         row["answer"] = extract_boxed(str(row["solution"])) or UNKNOWN

@@ -30,6 +30,7 @@ class Question:
     problem: str
     answer: str
     level: int | None = None  # difficulty, 1 = easiest
+    subject: str | None = None  # "Algebra", …
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,9 @@ def load_questions(
 
     Args:
         source: "tiny", a path to .jsonl or .jsonl.gz (rows with `problem`, `answer` and optionally
-            `level` and `id`), the id of a hub data set with those columns, a description of a
-            source, or several of these, whose ids then begin with the source's name.
+            `level`, `subject` and `id`), the id of a hub data set with those columns, a
+            description of a source, or several of these, whose ids then begin with the source's
+            name.
         verifier: parses the golds.
         limit: use the first so many (of the bundled task: generate so many).
         split: "train" or "test" of the bundled task; the split of a hub data set named by its id.
@@ -130,14 +132,20 @@ def _question(row: dict[str, Any], where: str, prefix: str) -> Question:
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{where}: {key!r} must be text or a finite number, not {value}")
     try:
-        f"{row.get('id')}{row['problem']}{row['answer']}".encode()
+        f"{row.get('id')}{row['problem']}{row['answer']}{row.get('subject')}".encode()
     except UnicodeEncodeError as error:
         raise UserError(f"{where}: text that is not valid Unicode: {error.reason}") from None
     identity = " ".join(str(row["id"]).split())  # one line in every log
-    return Question(prefix + identity, str(row["problem"]), str(row["answer"]), _level(row, where))
+    return Question(
+        prefix + identity,
+        str(row["problem"]),
+        str(row["answer"]),
+        level_of(row, where),
+        _subject(row),
+    )
 
 
-def _level(row: dict[str, Any], where: str) -> int | None:
+def level_of(row: dict[str, Any], where: str) -> int | None:
     """3, "3" or "Level 3"; None where absent or unknown ("Level ?")."""
     value = row.get("level")
     text = str(value).removeprefix("Level ").strip()
@@ -146,3 +154,9 @@ def _level(row: dict[str, Any], where: str) -> int | None:
     if isinstance(value, bool) or not text.isdecimal():
         raise UserError(f"{where}: 'level' must be a whole number, not {value!r}")
     return int(text)
+
+
+def _subject(row: dict[str, Any]) -> str | None:
+    """In one line; None where absent or no text."""
+    value = row.get("subject")
+    return " ".join(value.split()) or None if isinstance(value, str) else None

@@ -1,0 +1,1 @@
+"""What `python -m lens_ref.evaluate` does, a file per step."""

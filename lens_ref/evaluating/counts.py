@@ -1,0 +1,148 @@
+"""Per-question counts, `counts.csv`: from them every statistic can be recomputed.
+
+A row a question: `id, level, subject, n, correct, truncated`: n answers, of which so many are
+correct and so many were stopped by the length limit. Levels, subjects and truncated may be empty.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from lens_ref.evaluating.columns import as_csv
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.run_folder import write_atomic
+
+FILE = "counts.csv"
+DIGITS = 9
+"""Of the largest number that is believed."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """The answers to one question."""
+
+    id: str
+    level: int | None
+    subject: str | None
+    n: int
+    correct: int
+    truncated: int | None
+
+
+COLUMNS = tuple(field.name for field in fields(Count))
+REQUIRED = ("id", "n", "correct")
+
+
+def read(path: Path) -> list[Count]:
+    """The counts of a file; of a run's `eval_counts.csv` those of its last evaluation.
+
+    Raises:
+        UserError: no such file, or anything in it that can't be so.
+    """
+    return _parse(_text(path), path)
+
+
+def read_begun(path: Path) -> list[Count]:
+    """The whole rows of a file that is still being written: a kill can leave half a last one.
+
+    Raises:
+        UserError: as `read`.
+    """
+    if not path.exists():
+        return []
+    text = _text(path)
+    whole = text[: text.rfind("\n") + 1]
+    return _parse(whole, path) if whole else []
+
+
+def write(path: Path, counts: Sequence[Count]) -> None:
+    """Replace the file."""
+    with writing(path):
+        write_atomic(path, as_csv(COLUMNS, map(astuple, counts)))
+
+
+def append(path: Path, counts: Sequence[Count]) -> None:
+    """Add rows, on the disk when this returns."""
+    with writing(path), path.open("a", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(map(astuple, counts))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror}; mend that and give the same command again"
+        ) from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
+
+
+def _parse(text: str, path: Path) -> list[Count]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = next(reader, [])
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise UserError(f"{path}, line {reader.line_num}: {error}") from None
+    of_a_run = "question" in header and "step" in header
+    if of_a_run:
+        header = ["id" if name == "question" else name for name in header]
+    missing = [name for name in REQUIRED if name not in header]
+    if missing or len(set(header)) < len(header):
+        what = f"no column {missing[0]!r}" if missing else "a column twice"
+        raise UserError(f"{path} holds no counts: {what}")
+    found: list[tuple[int, Count]] = []
+    for line, row in rows:
+        where = f"{path}, line {line}"
+        if len(row) != len(header):
+            raise UserError(f"{where}: {len(row)} cells instead of {len(header)}")
+        cells = dict(zip(header, row, strict=True))
+        found.append((_whole(cells, "step", where) if of_a_run else 0, _count(cells, where)))
+    last = max((step for step, _ in found), default=0)
+    counts = [count for step, count in found if step == last]
+    seen: set[str] = set()
+    for count in counts:
+        if count.id in seen:
+            raise UserError(f"{path}: the question {count.id!r} occurs twice")
+        seen.add(count.id)
+    return counts
+
+
+def _count(cells: dict[str, str], where: str) -> Count:
+    n, correct = _whole(cells, "n", where), _whole(cells, "correct", where)
+    truncated = _whole(cells, "truncated", where) if cells.get("truncated") else None
+    if n < 1:
+        raise UserError(f"{where}: n must be at least 1")
+    for name, value in (("correct", correct), ("truncated", truncated)):
+        if value is not None and value > n:
+            raise UserError(f"{where}: {name} = {value} exceeds n = {n}")
+    return Count(
+        id=cells["id"],
+        level=_whole(cells, "level", where) if cells.get("level") else None,
+        subject=cells.get("subject") or None,
+        n=n,
+        correct=correct,
+        truncated=truncated,
+    )
+
+
+def _whole(cells: dict[str, str], name: str, where: str) -> int:
+    text = cells[name]
+    if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS):
+        raise UserError(f"{where}: {name} must be a whole number, not {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,331 @@
+"""A session of the evaluate command: find the policies and the questions, count correct answers,
+and write the table; or make the table from counts that are there already."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from lens_ref.core._checks import nearest
+from lens_ref.evaluating import counts, overlap, pages, policies, sampling
+from lens_ref.evaluating import questions as named
+from lens_ref.evaluating.counts import Count
+from lens_ref.evaluating.estimates import Evaluated, Overlap, compare, groups
+from lens_ref.evaluating.policies import Options, Target
+from lens_ref.evaluating.sampling import Plan
+from lens_ref.rlvr import memory
+from lens_ref.rlvr.data_config import SourceConfig
+from lens_ref.rlvr.errors import Interrupted, UserError
+from lens_ref.rlvr.policy import resolve_device
+from lens_ref.rlvr.run_folder import write_atomic
+from lens_ref.rlvr.session import console, progress_bar
+from lens_ref.rlvr.stop import StopRequest
+from lens_ref.rlvr.tasks import Questions, load_questions
+from lens_ref.verifier import Verifier
+
+LINES = 20
+"""Printed while an evaluation runs, where there is no live bar."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The command line."""
+
+    what: tuple[str, ...]  # policies
+    options: Options
+    plan: Plan
+    counts: tuple[str, ...] = ()  # make the table from these, sample nothing
+    data: str | None = None
+    questions: int | None = None  # the first so many
+    trained_on: tuple[str, ...] | None = None  # (): what the runs were trained on
+    baseline: str | None = None
+    out: Path | None = None
+
+
+def run(request: Request) -> int:
+    """Carry out the command line; returns the exit status.
+
+    Raises:
+        UserError, Interrupted.
+    """
+    if request.counts:
+        return _from_counts(request)
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry
+    targets = [t for text in request.what for t in policies.find(text, request.options)]
+    names = policies.names([target.path for target in targets])
+    _check_baseline(request.baseline, {Evaluated(name, ()).method for name in names})
+    source, limit = _tested(request, targets)
+    out = request.out or Path("runs/evaluate")
+    first = targets[0].config.verifier
+    evaluated: list[Evaluated] = []
+    try:
+        with StopRequest() as stop, Verifier(first.workers, first.timeout) as verifier:
+            questions = _load(source, limit, verifier)
+            shared = _overlap_of(request, targets, questions)
+            for target, name in zip(targets, names, strict=True):
+                if evaluated:
+                    memory.give_back()  # of the policy before this one
+                done = _evaluate(target, name, questions, verifier, request.plan, out, stop)
+                evaluated.append(_evaluated(name, done, out / name))
+    except Interrupted:
+        console.print("stopped; what was counted is saved: the same command goes on")
+        raise
+    _conclude(evaluated, shared, request.baseline, out)
+    return 0
+
+
+def compare_sets(these: str, others: str, out: Path | None) -> int:
+    """`overlap A B`: how many questions of A are in B too, and which.
+
+    Raises:
+        UserError.
+    """
+    sources = [named.source(name) for name in (these, others)]
+    a, b = (overlap.read_problems([one], named.usual_size(one)) for one in sources)
+    matches = overlap.find(a, b)
+    console.print(f"questions of {these} that are in {others} too", markup=False, highlight=False)
+    console.print(overlap.summary(a, b, matches), markup=False, highlight=False)
+    short = [Path(name).name.split(".")[0].replace(":", "-") for name in (these, others)]
+    path = out or Path("runs/overlap") / f"{short[0]}-in-{short[1]}.csv"
+    _write(path, overlap.ids_csv(matches))
+    console.print(f"ids: {path}", markup=False, highlight=False)
+    return 0
+
+
+# --- questions ------------------------------------------------------------------------------------
+
+
+def _tested(request: Request, targets: Sequence[Target]) -> tuple[SourceConfig, int | None]:
+    """The test set that is asked for, or else the one that the runs (without a run the models)
+    bring along."""
+    if request.data is not None:
+        source = named.source(request.data)
+        return source, request.questions or named.usual_size(source)
+    runs = [target for target in targets if target.seed is not None]
+    found = {
+        (source, request.questions or target.config.data.test_questions)
+        for target in runs or [target for target in targets if target.own_data]
+        if (source := named.tested_by(target.config)) is not None
+    }
+    if len(found) != 1:
+        why = "the policies have different test sets" if found else "no test set comes with these"
+        raise UserError(f"{why}: name the questions with --data ({named.FORMS})")
+    return found.pop()
+
+
+def _load(source: SourceConfig, limit: int | None, verifier: Verifier) -> Questions:
+    with console.status(f"{source.source}: loading"):
+        questions = load_questions(source, verifier, limit=limit, split=source.split)
+    dropped = len(questions.unparsable)
+    if dropped:
+        console.print(
+            f"{questions.source}: dropped {dropped} of {dropped + len(questions)} questions whose "
+            f"answer can't be parsed ({', '.join(questions.unparsable[:3])} …)",
+            markup=False,
+        )
+    return questions
+
+
+def _overlap_of(
+    request: Request, targets: Sequence[Target], questions: Questions
+) -> Overlap | None:
+    """Which test questions were trained on, as `--trained-on` says."""
+    if request.trained_on is None:
+        return None
+    tested = [overlap.Problem(q.id, q.level, q.problem) for q in questions.items]
+    if request.trained_on:
+        return _overlap(tested, request.trained_on)
+    runs = [target.config for target in targets if target.seed is not None]
+    if not runs:
+        raise UserError("--trained-on without a name needs run folders: name the training set")
+    texts = [problem.text for problem in tested]
+    trained: list[overlap.Problem] = []
+    seen = set()
+    for config in runs:
+        parts = named.trained_by(config)
+        made = any(part.source == "tiny" for part in parts)  # its questions depend on the seed
+        key = (parts, config.data.train_questions, config.seed if made else None)
+        if key not in seen:
+            seen.add(key)
+            trained += overlap.read_problems(parts, config.data.train_questions, config.seed, texts)
+    return _matched(tested, trained, "the training set of the runs")
+
+
+def _overlap(tested: Sequence[overlap.Problem], names: Sequence[str]) -> Overlap:
+    trained: list[overlap.Problem] = []
+    for name in names:
+        source = named.source(name, split="train")
+        trained += overlap.read_problems([source], named.usual_size(source))
+    return _matched(tested, trained, " + ".join(names))
+
+
+def _matched(
+    tested: Sequence[overlap.Problem], trained: Sequence[overlap.Problem], source: str
+) -> Overlap:
+    matches = overlap.find(tested, trained)
+    return Overlap(source, frozenset(match.id for match in matches))
+
+
+# --- one policy -----------------------------------------------------------------------------------
+
+
+def _evaluate(
+    target: Target,
+    name: str,
+    questions: Questions,
+    verifier: Verifier,
+    plan: Plan,
+    out: Path,
+    stop: StopRequest,
+) -> list[Count]:
+    device = resolve_device(target.config.device)
+    target = policies.prepared(target, device)
+    _check_fits(target, device)
+    with console.status(f"{name}: loading"):
+        policy = policies.load_target(target, device)
+    progress = progress_bar()
+    bar = progress.add_task(name, total=len(questions), info="")
+    live = ExitStack()
+    told = -1
+
+    def show(done: Sequence[Count]) -> None:
+        nonlocal told
+        if told < 0:
+            live.enter_context(progress)  # not before: an error in the input stands alone
+        answers = sum(count.n for count in done)
+        right = sum(count.correct for count in done)
+        info = f"accuracy {right / answers:.3f}" if answers else "sampling"
+        progress.update(bar, completed=len(done), info=info)
+        part = len(done) * LINES // len(questions)
+        if part > told and not console.is_terminal:
+            line = f"{name}  question {len(done)}/{len(questions)}  {info}"
+            console.print(line, markup=False, highlight=False)
+        told = max(told, part)
+
+    with live:
+        return sampling.evaluate(
+            target, policy, questions, verifier, plan, out / name, stop.check, show
+        )
+
+
+def _check_fits(target: Target, device: torch.device) -> None:
+    shape = memory.read_shape(target.config.model.path)
+    if shape is None:
+        return
+    needed = memory.make_plan(target.config, shape, device).weights
+    free = memory.available(target.config, device)
+    if needed > free:
+        raise UserError(
+            f"the weights of {target.config.model.path} need about {memory.gigabytes(needed)}; "
+            f"{memory.gigabytes(free)} of memory are free here: use a smaller model, or a larger "
+            "machine"
+        )
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _from_counts(request: Request) -> int:
+    paths = [path for text in request.counts for path in _files(Path(text))]
+    names = policies.names([_parts(path) for path in paths])
+    evaluated = []
+    for path, name in zip(paths, names, strict=True):
+        done = counts.read(path)
+        if not done:
+            raise UserError(f"{path} holds no question yet")
+        evaluated.append(_evaluated(name, done, path.parent if path.name == counts.FILE else None))
+    shared = None
+    if request.trained_on is not None:
+        shared = _overlap_by_id(request, evaluated)
+    _conclude(evaluated, shared, request.baseline, request.out)
+    return 0
+
+
+def _overlap_by_id(request: Request, evaluated: Sequence[Evaluated]) -> Overlap:
+    """Counts hold no texts: the questions' own set tells which id is which."""
+    if not request.trained_on or request.data is None:
+        raise UserError("--from with --trained-on needs its name, and the questions with --data")
+    tested = overlap.read_problems([named.source(request.data)], request.questions)
+    known = {problem.id for problem in tested}
+    for run in evaluated:
+        for count in run.counts:
+            if count.id not in known:
+                raise UserError(f"{run.name}: the question {count.id!r} is not in {request.data}")
+    return _overlap(tested, request.trained_on)
+
+
+def _evaluated(name: str, done: Sequence[Count], folder: Path | None) -> Evaluated:
+    """Counts with what the manifest beside them says, if there is one."""
+    manifest = sampling.read_manifest(folder) if folder is not None else None
+    if manifest is None:
+        return Evaluated(name, done)
+    settings = manifest["settings"]
+    data = settings["data"]
+    how = {key: settings.get(key) for key in ("prompt", "max_new_tokens")}
+    return Evaluated(name, done, data["questions"], data["sha256"], json.dumps(how, sort_keys=True))
+
+
+def _files(path: Path) -> list[Path]:
+    """A file of counts, or those of a folder or of its folders."""
+    if not path.is_dir():
+        return [path]
+    for name in (counts.FILE, "eval_counts.csv"):
+        if (path / name).is_file():
+            return [path / name]
+    found = sorted(path.glob(f"*/{counts.FILE}"))
+    if not found:
+        raise UserError(f"{path} holds no counts: no {counts.FILE}, nor folders with one")
+    return found
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    path = path.resolve()
+    return (
+        path.parts[:-1]
+        if path.name in (counts.FILE, "eval_counts.csv")
+        else (*path.parts[:-1], path.stem)
+    )
+
+
+def _check_baseline(name: str | None, methods: Iterable[str]) -> None:
+    if name is not None and name not in methods:
+        raise UserError(f"--baseline: no method {name!r} here: {nearest(name, methods)}")
+
+
+def _conclude(
+    evaluated: Sequence[Evaluated], shared: Overlap | None, baseline: str | None, out: Path | None
+) -> None:
+    """Print the table and write it."""
+    methods = groups(evaluated, shared)
+    by_name = {group.method: group for group in methods}
+    _check_baseline(baseline, by_name)
+    base = methods[0] if baseline is None else by_name[baseline]
+    comparisons = [compare(group, base) for group in methods if group is not base]
+    text = pages.text(methods, comparisons, shared)
+    lines = [f"note: {note}" for note in pages.notes(evaluated, methods)]
+    console.print(text, end="", markup=False, highlight=False)
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
+    if out is None:
+        return
+    _write(out / "table.txt", "\n".join([text, *lines]))
+    _write(out / "table.csv", pages.table_csv(methods))
+    if comparisons:
+        _write(out / "comparisons.csv", pages.comparison_csv(comparisons, methods))
+    console.print(f"written to {shlex.quote(str(out))}", markup=False, highlight=False)
+
+
+def _write(path: Path, text: str) -> None:
+    with counts.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text)

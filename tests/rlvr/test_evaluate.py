@@ -1,0 +1,551 @@
+"""`python -m lens_ref.evaluate`: its numbers by hand, what it evaluates, resuming, bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from lens_ref.evaluate import main
+from lens_ref.evaluating import policies, sampling, session
+from lens_ref.evaluating.counts import Count, read
+from lens_ref.evaluating.policies import Options, Target
+from lens_ref.rlvr.adapter import adapter_tensors
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.stop import StopRequest
+from lens_ref.verifier import Verdict
+from tests.rlvr import fake_vllm
+from tests.rlvr.helpers import CPU, ExactVerifier, small_config, toy_tokenizer
+from tests.rlvr.runs import Killed, run
+
+FAST = ["--n", "4", "--block", "4", "--set", "rollout.max_new_tokens=40"]
+
+
+class RightVerifier(ExactVerifier):
+    """Every answer is right."""
+
+    def grade(self, golds: Any, texts: Any) -> Any:
+        return [Verdict(1.0, "correct") for _ in texts]
+
+
+class CoinVerifier(ExactVerifier):
+    """Half of all texts are right, whatever they say: other answers give other counts."""
+
+    def grade(self, golds: Any, texts: Any) -> Any:
+        odd = [zlib.crc32(text.encode()) % 2 for text in texts]
+        return [Verdict(float(bit), "correct" if bit else "wrong") for bit in odd]
+
+
+class KilledVerifier(CoinVerifier):
+    """The process dies while it grades the second block."""
+
+    calls = 0
+
+    def grade(self, golds: Any, texts: Any) -> Any:
+        type(self).calls += 1
+        if self.calls == 2:
+            raise Killed
+        return super().grade(golds, texts)
+
+
+@pytest.fixture(autouse=True)
+def _light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder and no grading processes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "Verifier", ExactVerifier)
+    KilledVerifier.calls = 0
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command; returns exit status, standard output and standard error."""
+
+    def call(*arguments: Any) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as left:
+            status = int(left.code or 0)
+        return status, *capsys.readouterr()
+
+    return call
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def full_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight updates of all weights, checkpoints after four and eight, tested on five questions."""
+    return run(tmp_path_factory.mktemp("full"), small_config(seed=3))
+
+
+@pytest.fixture(scope="module")
+def adapter_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of an adapter."""
+    config = small_config(model__lora={"r": 2, "alpha": 4.0}, optimizer__lr=1e-2)
+    return run(tmp_path_factory.mktemp("adapter"), config)
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of questions with subjects."""
+    folder = tmp_path_factory.mktemp("data")
+    rows = [
+        {"id": f"q{i}", "problem": f"{i}+1", "answer": str(i + 1), "level": 4 + i % 2}
+        | ({"subject": "Sums"} if i < 6 else {"subject": "Other\nSums"})
+        for i in range(10)
+    ]
+    path = folder / "questions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def table(folder: Path) -> dict[tuple[str, str, int], dict[str, str]]:
+    with (folder / "table.csv").open(encoding="utf-8", newline="") as file:
+        return {(r["name"], r["set"], int(r["k"])): r for r in csv.DictReader(file)}
+
+
+def recounted(folder: Path) -> list[Count]:
+    return read(folder / "counts.csv")
+
+
+# --- what it does ---------------------------------------------------------------------------------
+
+
+def test_help(command: Command) -> None:
+    status, out, err = command("--help")
+    assert (status, err) == (0, "")
+    options = "--data --questions --trained-on --from --baseline --n --seed --block --device"
+    for option in [*options.split(), "--engine", "--config", "--model", "--set", "--out"]:
+        assert option in out
+    assert command("overlap", "--help")[0] == 0
+
+
+def test_the_bundled_policy_without_a_name(command: Command) -> None:
+    status, out, err = command("--questions", 6, *FAST)
+    assert (status, err) == (0, "")
+    assert "tiny  question 4/6" in out
+    assert "written to runs/evaluate" in out
+    folder = Path("runs/evaluate")
+    counts = recounted(folder / "tiny")
+    assert [(c.n, c.subject) for c in counts] == [(4, None)] * 6
+    assert Path("runs/evaluate/table.txt").read_text(encoding="utf-8") in out.replace(
+        "note", "\nnote"
+    )
+    settings = json.loads((folder / "tiny/evaluation.json").read_text())["settings"]
+    assert (settings["temperature"], settings["engine"], settings["n"]) == (1.0, "hf", 4)
+    assert {row["name"] for row in table(folder).values()} == {"tiny"}
+
+
+def test_all_right_and_all_truncated(
+    command: Command, monkeypatch: pytest.MonkeyPatch, questions: Path
+) -> None:
+    monkeypatch.setattr(session, "Verifier", RightVerifier)
+    one_token = [*FAST[:-1], "rollout.max_new_tokens=1"]
+    assert command("tiny", "--data", questions, *one_token)[0] == 0
+    assert recounted(Path("runs/evaluate/tiny"))[6] == Count("q6", 4, "Other Sums", 4, 4, 4)
+    rows = table(Path("runs/evaluate"))
+    names = ["all", "level 4-5", "level 4", "level 5", "Other Sums", "Sums"]
+    assert [name for _, name, k in rows if k == 1] == names
+    assert [int(rows["tiny", name, 2]["questions"]) for name in names] == [10, 10, 5, 5, 4, 6]
+    assert {(row["pass@k"], row["truncated"]) for row in rows.values()} == {("1.0", "1.0")}
+
+
+def test_graded_as_in_training(command: Command) -> None:
+    """At this seed the bundled policy is right about easy questions and wrong about hard ones."""
+    assert command("--questions", 50, "--n", 4)[0] == 0
+    rows = table(Path("runs/evaluate"))
+    assert float(rows["tiny", "level 1", 1]["pass@k"]) > 0.4
+    assert float(rows["tiny", "level 5", 1]["pass@k"]) < 0.3
+
+
+# --- resuming -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def straight(command: Command, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """The counts of an unbroken evaluation."""
+    monkeypatch.setattr(session, "Verifier", CoinVerifier)
+    assert command("--questions", 10, *FAST, "--out", "straight")[0] == 0
+    return Path("straight/tiny/counts.csv").read_bytes()
+
+
+def test_a_killed_evaluation_goes_on_to_the_same_counts(
+    command: Command, monkeypatch: pytest.MonkeyPatch, straight: bytes
+) -> None:
+    arguments = ["--questions", 10, *FAST, "--out", "killed"]
+    path = Path("killed/tiny/counts.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "Verifier", KilledVerifier)
+        with pytest.raises(Killed):
+            command(*arguments)
+    assert len(read(path)) == 4
+    with path.open("ab") as file:  # what a kill in the middle of a write leaves
+        file.write(straight.splitlines(keepends=True)[5] + b"tiny-te")
+    torch.manual_seed(77)  # must not matter
+    status, out, _ = command(*arguments)
+    assert status == 0
+    assert "question 0/10" not in out
+    assert path.read_bytes() == straight
+    assert Path("killed/table.csv").read_bytes() == Path("straight/table.csv").read_bytes()
+
+
+def test_asked_to_stop_it_keeps_whole_blocks(
+    command: Command, monkeypatch: pytest.MonkeyPatch, straight: bytes
+) -> None:
+    arguments = ["--questions", 10, *FAST, "--out", "stopped"]
+    checks = 0
+
+    def check(self: StopRequest) -> None:
+        nonlocal checks
+        checks += 1
+        self.requested = checks == 50  # while the second block is sampled
+        original(self)
+
+    original = StopRequest.check
+    with monkeypatch.context() as patch:
+        patch.setattr(StopRequest, "check", check)
+        status, out, err = command(*arguments)
+    assert (status, err) == (130, "")
+    assert "the same command goes on" in out
+    assert len(recounted(Path("stopped/tiny"))) == 4
+    status, out, _ = command("--from", "stopped", "--n", 2)
+    assert "note: tiny is not finished: 4 of 10 questions" in out
+    assert command(*arguments)[0] == 0
+    assert Path("stopped/tiny/counts.csv").read_bytes() == straight
+
+
+def test_a_finished_evaluation_samples_nothing(
+    command: Command, monkeypatch: pytest.MonkeyPatch, straight: bytes
+) -> None:
+    monkeypatch.setattr(sampling, "make_sampler", None)
+    assert command("--questions", 10, *FAST, "--out", "straight")[0] == 0
+    assert Path("straight/tiny/counts.csv").read_bytes() == straight
+
+
+def test_blocks_differ_in_their_random_numbers(command: Command, tmp_path: Path) -> None:
+    """The same question in each of three blocks: with one seed the answers would repeat."""
+    row = {"problem": "3+4", "answer": "7"}
+    (tmp_path / "same.jsonl").write_text((json.dumps(row) + "\n") * 3, encoding="utf-8")
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def answer(*arguments: Any) -> Any:
+            found = original(*arguments)
+            seen.append(found.samples.ids)
+            return found
+
+        original = sampling.answer
+        patch.setattr(sampling, "answer", answer)
+        assert command("--data", "same.jsonl", "--n", 16, "--block", 1)[0] == 0
+    assert len(seen) == 3
+    assert not any(torch.equal(seen[0], other) for other in seen[1:])
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        (["--seed", 1], "seed = 0, not 1"),
+        (["--n", 3], "n = 4, not 3"),
+        (["--questions", 9], "data.questions = 10, not 9"),
+        (["--block", 5], "block = 4, not 5"),
+        (["--set", "rollout.max_new_tokens=41"], "max_new_tokens = 40, not 41"),
+        (["--set", "rollout.max_new_tokens=40", "prompt.template=<{problem}>"], "prompt.template"),
+        (["--set", "rollout.max_new_tokens=40", "rollout.batch_rows=3"], "batch_rows"),
+    ],
+)
+def test_other_settings_do_not_mix(
+    command: Command, straight: bytes, changed: list[Any], named: str
+) -> None:
+    arguments = ["--questions", 10, *FAST, "--out", "straight", *changed]
+    status, _, err = command(*arguments)
+    assert status == 2
+    assert err.startswith("error: straight/tiny was begun with ")
+    assert named in err
+    assert Path("straight/tiny/counts.csv").read_bytes() == straight
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+def target(path: Path, **overrides: Any) -> Target:
+    (found,) = policies.find(str(path), Options(None, overrides))
+    return found
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    (file,) = (path / "policy").glob("*.safetensors")
+    return load_file(file)
+
+
+@pytest.mark.parametrize("step", [None, 4])
+def test_a_run_of_all_weights(full_run: Path, step: int | None) -> None:
+    at = full_run / f"checkpoints/step-{step or 8}"
+    found = target(full_run if step is None else at)
+    assert (found.step, found.seed, found.config.prompt.template) == (step or 8, 3, "{problem}")
+    state = policies.load_target(found, CPU).model.state_dict()
+    for name, tensor in weights(at).items():
+        assert torch.equal(state[name], tensor)
+    other = weights(full_run / f"checkpoints/step-{12 - (step or 8)}")
+    assert any(not torch.equal(state[name], tensor) for name, tensor in other.items())
+
+
+def test_an_adapter_as_run_and_as_checkpoint(adapter_run: Path) -> None:
+    at = adapter_run / "checkpoints/step-8"
+    saved = {name: tensor.float() for name, tensor in weights(at).items()}
+    assert any(tensor.abs().sum() > 0 for name, tensor in saved.items() if "lora_B" in name)
+    for path in (adapter_run, at, at / "policy"):
+        policy = policies.load_target(target(path), CPU)
+        loaded = adapter_tensors(policy, torch.float32)
+        assert loaded.keys() == saved.keys()
+        assert all(torch.equal(loaded[name], tensor) for name, tensor in saved.items())
+
+
+def test_an_adapter_alone_is_asked_as_in_the_papers_experiments(
+    adapter_run: Path, tmp_path: Path
+) -> None:
+    loose = tmp_path / "loose"
+    shutil.copytree(adapter_run / "checkpoints/step-8/policy", loose)
+    copied = tmp_path / "step-8"  # a checkpoint away from its run
+    shutil.copytree(adapter_run / "checkpoints/step-8", copied)
+    assert target(copied).adapter == copied / "policy"
+    own = target(loose, **{"model.path": "tiny"}).config
+    assert (own.model.path, own.model.lora.r, own.model.lora.alpha) == ("tiny", 2, 4.0)
+    assert "boxed" in own.prompt.system
+    assert own.rollout.max_new_tokens == 4096
+
+
+def test_the_runs_of_a_folder_on_their_own_questions(
+    command: Command, full_run: Path, adapter_run: Path, tmp_path: Path
+) -> None:
+    """Without --data: the runs' test set, for the base model beside them too."""
+    parent = tmp_path / "mine"
+    for path, name in ((full_run, "lens-seed3"), (adapter_run, "lens-seed4")):
+        shutil.copytree(path, parent / name)
+    status, out, err = command("tiny", parent, "--n", 2, "--trained-on")
+    assert (status, err) == (0, "")
+    assert "that are in the training set of the runs" in out
+    assert "lens (2 runs)" in out
+    assert "lens minus tiny (2 pairs of runs)" in out
+    rows = table(Path("runs/evaluate"))
+    assert {(row["name"], row["questions"]) for row in rows.values() if row["set"] == "all"} == {
+        (name, "5") for name in ("tiny", "lens", "lens-seed3", "lens-seed4")
+    }
+
+
+def test_names_take_as_much_of_the_path_as_tells_them_apart() -> None:
+    paths = [("runs", "a", "lens-seed0"), ("runs", "b", "lens-seed0"), ("tiny",)]
+    assert policies.names(paths) == ["a-lens-seed0", "b-lens-seed0", "tiny"]
+    assert policies.names(paths[1:]) == ["lens-seed0", "tiny"]
+    with pytest.raises(UserError, match="tiny is named twice"):
+        policies.names([paths[2], paths[2]])
+
+
+def test_vllm_serves_a_base_model_under_an_empty_adapter(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = fake_vllm.install(monkeypatch)
+    arguments = ["--questions", 5, "--n", 2, "--engine", "vllm", "--block", 3]
+    status, _, err = command(*arguments, "--set", "model.dtype=bfloat16")
+    assert (status, err) == (0, "")
+    settings = json.loads(Path("runs/evaluate/tiny/evaluation.json").read_text())["settings"]
+    assert settings["engine"] == "vllm"
+    assert fake.events[-1] == "clean up"
+
+
+# --- the overlap with a training set --------------------------------------------------------------
+
+
+def test_three_numbers_side_by_side(
+    command: Command, monkeypatch: pytest.MonkeyPatch, questions: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(session, "Verifier", RightVerifier)
+    trained = [{"problem": "$ 2 + 1 $"}, {"problem": "9+1"}, {"problem": "77+1"}]
+    text = "".join(json.dumps(row) + "\n" for row in trained)
+    (tmp_path / "trained.jsonl").write_text(text, encoding="utf-8")
+    asked = ["--data", questions, "--trained-on", "trained.jsonl"]
+    status, out, _ = command("tiny", *FAST, *asked)
+    assert status == 0
+    (line,) = [line for line in out.splitlines() if line.startswith("all, pass@1")]
+    sure = ["100.0", "[100.0,", "100.0]"]
+    assert line.split()[2:] == [*sure, "10", *sure, "8", *sure, "2"]
+    sizes = {name: row["questions"] for (_, name, k), row in table(Path("runs/evaluate")).items()}
+    assert (sizes["level 4-5, trained on"], sizes["level 4-5, not trained on"]) == ("2", "8")
+    # the same from the counts, for which the questions must be named
+    status, again, _ = command("--from", "runs/evaluate", *asked, "--out", "again")
+    assert status == 0
+    assert table(Path("again")) == table(Path("runs/evaluate"))
+    assert out.split("\ntiny\n")[1].split("written")[0] in again + "\n"
+
+
+def test_overlap_of_two_files(command: Command, questions: Path, tmp_path: Path) -> None:
+    rows = [{"problem": "0+1", "id": "x"}, {"problem": " 5 + 1", "id": "y"}]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "other.jsonl").write_text(text, encoding="utf-8")
+    status, out, err = command("overlap", questions, "other.jsonl")
+    assert (status, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    assert ["all", "1", "2", "10", "20.0%"] in lines
+    assert ["level", "4", "1", "1", "5", "20.0%"] in lines
+    assert ["the", "other", "way", "round", "1", "2", "2", "100.0%"] in lines
+    assert Path("runs/overlap/questions-in-other.csv").read_text(encoding="utf-8") == (
+        "id,level,match,other\nq0,4,exact,x\nq5,5,normalised,y\n"
+    )
+
+
+# --- wrong input ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--n", 0], "'0' is not a whole number from 1"),
+        (["--seed", -1], "'-1' is not a whole number"),
+        (["nothing"], "no model folder nothing"),
+        (["empty"], "empty holds no run, no checkpoint, no adapter and no model"),
+        (["tiny", "tiny"], "tiny is named twice"),
+        (["--data", "math-tset"], "did you mean 'math-test'?"),
+        (["--data", "gone.jsonl"], "no data file gone.jsonl"),
+        (["--data", "bad.jsonl"], "bad.jsonl, line 1 is not valid JSON"),
+        (["--data", "owner/name:"], "no questions 'owner/name:'"),
+        (["--data", "tiny:dev"], "no questions 'tiny:dev'"),
+        (["--baseline", "grpo"], "--baseline: no method 'grpo' here"),
+        (["--set", "rollout.temperature=0.6"], "pass@k is measured at temperature 1"),
+        (["--set", "rollout.top_p=0.9"], "top_p"),
+        (["--set", "nonsense"], "write KEY=VALUE"),
+        (["--config", "tinny"], "did you mean 'tiny'?"),
+        (["--engine", "vllm"], "vLLM needs a GPU"),
+        (["--trained-on"], "needs run folders"),
+        (["--trained-on", "empty.jsonl"], "empty.jsonl: no questions"),
+        (["model"], "name the questions with --data"),
+        (["--from", "gone.csv"], "cannot read gone.csv"),
+        (["--from", "empty"], "empty holds no counts"),
+        (["--from", "a.csv", "tiny"], "cannot read tiny"),
+        (["--from", "a.csv", "a.csv"], "a is named twice"),
+        (["--from", "a.csv", "--trained-on", "bad.jsonl"], "the questions with --data"),
+        (["--from", "a.csv", "b.csv"], "no question that all of them were asked"),
+        (["--from", "none.csv"], "none.csv holds no question yet"),
+        (["--from", "a.csv", "--baseline", "x"], "no method 'x' here: known: a"),
+        (["overlap", "bad.jsonl", "tiny"], "bad.jsonl, line 1 is not valid JSON"),
+        (["overlap", "tiny"], "the following arguments are required: B"),
+        (["--out", "a.csv", "--questions", 1], "choose another --out"),
+    ],
+)
+def test_bad_input_is_one_line(
+    command: Command, tmp_path: Path, qwen2: Path, arguments: list[Any], message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "model").symlink_to(qwen2)
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "bad.jsonl").write_text("{", encoding="utf-8")
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(f"id,n,correct\n{name},2,1\n", encoding="utf-8")
+    (tmp_path / "none.csv").write_text("id,n,correct\n", encoding="utf-8")
+    status, out, err = command(*arguments)
+    assert status == 2
+    assert "question 0/" not in out
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def spoil(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("evaluation.json", "{", "evaluation.json is damaged"),
+        ("evaluation.json", "[" * 100_000, "evaluation.json is damaged"),
+        ("evaluation.json", '{"settings": {"data": {}}, "seconds": 1}', "is damaged"),
+        ("evaluation.json", None, "counts.csv belongs to no evaluation"),
+        ("counts.csv", "id,n,correct\nother,2,1\n", "does not hold these questions"),
+        ("counts.csv", "id,n\n", "holds no counts: no column 'correct'"),
+    ],
+)
+def test_a_spoilt_evaluation_is_not_gone_on_with(
+    command: Command, name: str, text: str | None, message: str
+) -> None:
+    arguments = ["--questions", 1, "--n", 2, "--block", 1]
+    assert command(*arguments)[0] == 0
+    path = Path("runs/evaluate/tiny", name)
+    path.unlink() if text is None else path.write_text(text, encoding="utf-8")
+    status, _, err = command(*arguments)
+    assert status == 2
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_damaged_checkpoints_are_refused(full_run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "lens-seed3"
+    shutil.copytree(full_run, copy)
+    (copy / "checkpoints/step-8/policy/config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match="damaged"):
+        target(copy / "checkpoints/step-8")
+    assert target(copy).step == 4  # as training would resume
+    shutil.rmtree(copy / "checkpoints")
+    with pytest.raises(UserError, match="no intact checkpoint"):
+        target(copy)
+    with pytest.raises(UserError, match="brings its own configuration"):
+        policies.find(str(full_run), Options(("tiny",), {}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"peft_type": "IA3"}, "describes no LoRA adapter"),
+        ({"use_dora": True}, "adapters with use_dora are not supported"),
+        ({"bias": "all"}, "adapters with bias"),
+        ({"r": 0}, "r and lora_alpha must be positive"),
+        ({"lora_alpha": "4"}, "r and lora_alpha must be positive"),
+        ({"lora_alpha": float("nan")}, "r and lora_alpha must be positive"),
+        ({"target_modules": []}, "must name target_modules"),
+        ({"base_model_name_or_path": None}, "must name target_modules"),
+        ({"r": 3}, "is [2, "),
+        ({"target_modules": ["q_proj"]}, "does not fit the model: it has"),
+    ],
+)
+def test_adapters_that_are_not_computed_here(
+    adapter_run: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    folder = tmp_path / "adapter"
+    shutil.copytree(adapter_run / "checkpoints/step-8/policy", folder)
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change), encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        policies.load_target(target(folder), CPU)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_adapter_with_nan_or_cut_short(adapter_run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "adapter"
+    shutil.copytree(adapter_run / "checkpoints/step-8/policy", folder)
+    path = folder / "adapter_model.safetensors"
+    tensors = load_file(path)
+    next(iter(tensors.values()))[0, 0] = float("nan")
+    save_file(tensors, path)
+    with pytest.raises(UserError, match="not finite"):
+        policies.load_target(target(folder), CPU)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError, match="cannot read the adapter"):
+        policies.load_target(target(folder), CPU)
+
+
+def test_a_model_without_a_chat_template_says_what_to_do(
+    command: Command, qwen2: Path, questions: Path
+) -> None:
+    assert toy_tokenizer().chat_template is None
+    status, _, err = command(qwen2, "--data", questions)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "set prompt.template to text with {problem}" in err
