@@ -57,6 +57,7 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
         timeout=SECONDS_PER_CELL,
         kernel_name="python3",
         record_timing=False,
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],  # it warns of TCP, on this machine alone
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute()
