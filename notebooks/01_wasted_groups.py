@@ -44,6 +44,9 @@ F64 = torch.float64
 #
 # $$J(\pi) = \mathbb{E}_{o\sim\pi}\,[\,r^\star(q, o)\,] \qquad\text{(Section 3.1)}$$
 #
+# ($\mathbb{E}_{o\sim\pi}$ is the expected value when $o$ is drawn from $\pi$. The paper also
+# averages over questions; we have one.)
+#
 # Expect: a policy that believes in the wrong answer C, and $J = 0.1$, the probability of A or B.
 
 # %%
@@ -65,9 +68,10 @@ print(f"\nJ = expected reward = {value(pi, correct):.2f}")
 # $$\nabla_\theta J(\pi_\theta) = \mathbb{E}_{o\sim\pi_\theta}\big[\, r \cdot \nabla_\theta
 # \log \pi_\theta(o \mid q)\,\big] \qquad\text{("Comparison with Policy Gradient", Section 4.2)}$$
 #
-# This is **REINFORCE**: correct responses are pushed up, wrong ones are left alone. For a softmax
-# the push has a simple form, $\nabla \log \pi(o) = e_o - \pi$: up by 1 for the response itself,
-# down for everybody by their own probability.
+# ($\nabla_\theta$, a gradient, is the direction in which something grows fastest.) This is
+# **REINFORCE**: correct responses are pushed up, wrong ones are not pushed at all. For a softmax the
+# push on the logits is $\nabla \log \pi(o) = e_o - \pi$, where $e_o$ is 1 at $o$ and 0 elsewhere:
+# up by 1 for the response itself, down for everybody by their own probability.
 #
 # Expect: the sum over all six responses, weighted by $\pi \cdot r$, is the gradient that PyTorch
 # finds.
@@ -97,8 +101,10 @@ assert (exact - by_formula).abs().max() < 1e-15
 # $$\widehat r_i = \frac{r_i - \mathrm{mean}(r_1, \dots, r_G)}{\mathrm{std}(r_1, \dots, r_G)}
 # \qquad\text{(group advantages, Section 3.2)}$$
 #
-# By hand, for $G = 4$ and one correct response: mean $1/4$, std $\sqrt{3}/4$, so the correct one
-# gets $\sqrt 3 \approx 1.732$ and the others $-1/\sqrt 3 \approx -0.577$.
+# The result is used as the advantage, $A_i = \widehat r_i$. (The std divides by $G$ here,
+# `correction=0`; the paper does not say.) By hand, for $G = 4$ and one correct response: mean
+# $1/4$, std $\sqrt{3}/4$, so the correct one gets $\sqrt 3 \approx 1.732$ and the others
+# $-1/\sqrt 3 \approx -0.577$.
 
 # %%
 rewards = torch.tensor([1.0, 0.0, 0.0, 0.0])
@@ -125,7 +131,7 @@ assert torch.allclose(by_hand, torch.tensor([1.7320508, -0.5773503, -0.5773503, 
 # - **correct**: every response is right.
 #
 # In the last two all rewards are equal: $r_i - \mathrm{mean} = 0$ for everybody. (The formula says
-# $0/0$; every implementation makes it 0.)
+# $0/0$; the library makes it 0.)
 #
 # Expect: advantages in the mixed group only.
 
@@ -150,16 +156,16 @@ assert advantages[1:].abs().max() == 0
 # \min\big(\mathrm{ratio}_{i,t}\,A_i,\ \mathrm{clip}(\mathrm{ratio}_{i,t},\,1-\epsilon,\,1+\epsilon)
 # \,A_i\big) \qquad\text{(GRPO objective, Section 3.2)}$$
 #
-# - $|o_i|$ is the length of response $i$ in tokens, $t$ counts them.
+# - $|o_i|$ is the length of response $i$ in *tokens* (the pieces of words in which a language model
+#   writes), $t$ counts them.
 # - $\mathrm{ratio}_{i,t}$ is the token's probability under the policy being trained over that under
 #   the policy that sampled. The paper writes $\rho$ for it, and later $\rho$ again for something
 #   else; here it is always called the *ratio*.
 # - *clip* cuts the ratio to $[1-\epsilon, 1+\epsilon]$: one batch can't move the policy far.
 #
 # Right after sampling, both policies are the same (**on-policy**): every ratio is 1, nothing is
-# clipped, and with responses of the group weighted alike the loss is minus the mean advantage: 0,
-# because advantages are *built* to have mean 0. Newcomers to GRPO ask about it more than about
-# anything else. But a loss of 0 does not mean a gradient of 0:
+# clipped, and the loss is minus the mean advantage: 0, because advantages are *built* to have mean
+# 0. But a loss of 0 does not mean a gradient of 0:
 #
 # $$\frac{\partial\,\mathrm{loss}}{\partial \log\pi_{i,t}} = -\frac{A_i}{G\,|o_i|}
 # \qquad\text{at ratio 1}$$
@@ -177,24 +183,25 @@ def look(rewards: list[float]) -> torch.Tensor:
     new = sampled.clone().requires_grad_()  # on-policy: the same numbers
     advantages = grpo(rollouts(torch.tensor([rewards]))).advantages[0]
     output = grpo_loss(new, sampled, advantages, mask)
-    output.loss.backward()
+    gradient = torch.autograd.grad(output.loss, new)[0] + 0.0  # + 0 makes a 0 of a "−0"
     print(f"rewards {rewards}: loss {abs(output.loss):.3f}, ratio {output.mean_ratio:.3f}")
-    print("gradient", new.grad.tolist(), "\n")
-    return new.grad
+    print("gradient", gradient.tolist(), "\n")
+    return gradient
 
 
+# %%
 mixed, negative = look([1.0, 0.0]), look([0.0, 0.0])
 assert mixed.tolist() == [[-0.25, -0.25, 0, 0], [0.125] * 4]
 assert negative.abs().max() == 0
 
 # %% [markdown]
-# Two zeros that look alike in a log file. The first group has loss 0 *and teaches*: the optimiser
+# Two zeros that look alike in a log file. The first group has loss 0 *and teaches*: training
 # follows the gradient, never the value of the loss. The second has loss 0 and teaches nothing.
 #
-# So watch the **reward** and the **gradient norm**, not the loss; and watch the share of negative
-# groups. (On the second and later updates on the same batch the policy has moved, ratios differ
-# from 1, and the loss differs from 0. It also does on-policy if long responses weigh more, as under
-# `aggregation="token_mean"`.)
+# So watch the **reward**, the **gradient norm** (the length of the gradient) and the share of
+# negative groups, not the loss. (It is not always 0: from the second update on the same batch on,
+# ratios differ from 1. And where long responses weigh more, as under the option
+# `aggregation="token_mean"`, it differs from 0 even on-policy.)
 #
 # ## A training run with a loss of 0
 #
@@ -218,9 +225,8 @@ def grpo_step(logits: torch.Tensor, group_size: int, rate: float):
 
 # %% [markdown]
 # Expect: the loss is 0 at every single update, while the probability of a correct answer climbs
-# from 0.03 to nearly 1. It stands still wherever the group was negative: the grey stripes. (Small
-# groups, $G = 4$, so that there are many of them. Late in the run it also stands still where all
-# four were right.)
+# from 0.03 to nearly 1. It stands still wherever the group was negative (grey) and, late in the
+# run, where all four were right. ($G = 4$: small groups are often negative.)
 
 # %%
 torch.manual_seed(4)
@@ -258,8 +264,7 @@ plt.show()
 #
 # $$P(\text{negative group}) = (1-p)^G.$$
 #
-# A literal: a fair coin, four tosses: $(1/2)^4 = 1/16$. Expect the simulation to agree within its
-# noise.
+# A fair coin, four tosses: $(1/2)^4 = 1/16$. Expect the simulation to agree within its noise.
 
 # %%
 assert (1 - 0.5) ** 4 == 1 / 16
@@ -291,7 +296,7 @@ plt.show()
 # %% [markdown]
 # Read the figure along the 50 % line. Half of the groups are negative where
 # $G \approx \ln 2 / p \approx 0.7/p$: a question solved once in a hundred tries needs about 69
-# samples before its groups teach every other time. Sampling ten times as much buys questions that
+# samples before only every other group is negative. Sampling ten times as much buys questions that
 # are ten times as hard, no more.
 #
 # ## The mean accuracy misleads
@@ -314,10 +319,11 @@ assert ((1 - apart) ** 16).mean() == 0.75
 # %% [markdown]
 # ## In real training: the paper's figure, and ours
 #
-# The paper's figure "Negative group ratio during GRPO training" follows Llama-3.1-8B-Instruct on
-# MATH and Numina 1.5 with $G = 16$. Its text says: "nearly 45 %" of the groups are negative early
-# in training, and "about 35 %" by the end. We have its words, not its curve, so these two numbers
-# enter below as *quoted*, not as measured here.
+# The paper's figure "Negative group ratio during GRPO training" follows a language model,
+# Llama-3.1-8B-Instruct, on two collections of mathematical questions, MATH and Numina 1.5, with
+# $G = 16$. Its text says: "nearly 45 %" of the groups are negative early in training, and "about
+# 35 %" by the end. We have its words, not its curve, so these two numbers enter below as *quoted*,
+# not as measured here.
 #
 # Beside them we draw GRPO on this project's bundled tiny language model (arithmetic in several
 # steps, also $G = 16$), from `results/tiny/updates.csv`: several training runs that differ in their
@@ -347,24 +353,17 @@ print(f"(1 - mean reward)^16 would say {predicted.iloc[0]:.1f} % and {predicted.
 # %%
 progress = 100 * share.index / last
 fig, ax = plt.subplots(figsize=(8, 4.8))
-band = [i.low for i in share], [i.high for i in share]
-ax.fill_between(progress, *band, color="0.8", label="95 % over seeds")
+low, high = [i.low for i in share], [i.high for i in share]
+ax.fill_between(progress, low, high, color="0.8", label="95 % over seeds")
 ax.plot(progress, [i.mean for i in share], **line(0), label="tiny model, GRPO, measured")
 ax.plot(progress, predicted, **line(1), label="(1 − mean reward)$^{16}$, same runs")
-quoted = {"marker": "D", "markersize": 13, "linestyle": "", "clip_on": False, "zorder": 5}
-ax.plot(
-    [0, 100],
-    [PAPER_EARLY, PAPER_END],
-    color="#c0392b",
-    fillstyle="none",
-    **quoted,
-    markeredgewidth=2.5,
-    label="paper, Llama-3.1-8B: quoted",
-)
-ax.set(xlim=(0, 100), ylim=(0, 60))
+diamond = {"color": "#c0392b", "fillstyle": "none", "markersize": 13, "markeredgewidth": 2.5}
+quoted = [PAPER_EARLY, PAPER_END]
+ax.plot([0, 100], quoted, "D", **diamond, clip_on=False, label="paper, Llama-3.1-8B: quoted")
+ax.set(xlim=(0, 100), ylim=(-2, 60))
 ax.set_xlabel("training progress, % of all updates")
 ax.set_ylabel("negative groups, %")
-ax.legend(loc="upper right", bbox_to_anchor=(1, 0.47), fontsize=12)
+ax.legend(loc="upper right", bbox_to_anchor=(1, 0.5))
 plt.show()
 
 # %% [markdown]
@@ -384,7 +383,7 @@ plt.show()
 # question, pass@16 is 1 where any of them is right, so *1 − pass@16 is the share of negative
 # groups*: the evaluation files hold it by level of difficulty.
 #
-# Expect: a literal, then bars that rise with the level.
+# Expect: two cases by hand, then bars that rise with the level.
 
 # %%
 print("16 responses, 0 right: pass@16 =", pass_at_k(16, 0, 16))
@@ -415,9 +414,9 @@ plt.show()
 
 # %% [markdown]
 # The black lines are 95 % intervals over seeds. They are wide, since a level has 50 test questions
-# only (the same for all seeds). Before training the two hardest levels lose more than half of their
-# groups. The questions that we most
-# want the model to learn are those on which it samples in vain.
+# only (the same for all seeds); after training, levels 4 and 5 can't be told apart. Before it, these
+# two lose more than half of their groups. The questions that we most want the model to learn are
+# those on which it samples in vain.
 #
 # ## What it costs
 #
@@ -439,6 +438,7 @@ for row in toy.itertuples():
         f"negative groups at the start: {(1 - row.p_c) ** 16:.1%}"
     )
 
+# %%
 fig, ax = plt.subplots()
 ax.errorbar(toy["p_c"], toy["mean"], toy["ci95"], capsize=5, **line(0), label="GRPO")
 ax.set(xscale="log", yscale="log")
@@ -452,8 +452,8 @@ plt.show()
 #
 # To GRPO they are: reward 0, every one. But the model did not find them equally likely. **LENS**,
 # the method of this project, gives a wrong response the more negative a reward the more
-# *confident* the model was of it. A group of four wrong responses that the model gave 90, 80, 50
-# and 20 %:
+# *confident* the model was of it. Confidence is a probability *per token*, averaged over the
+# response, so those of a group need not add up to 1. Four wrong responses with 90, 80, 50 and 20 %:
 
 # %%
 confidences = torch.tensor([[0.9, 0.8, 0.5, 0.2]], dtype=F64)

@@ -3,9 +3,8 @@
 #
 # [Notebook 02](02_likelihood.ipynb) fitted a reward model by maximum likelihood and found that its
 # gradient is a policy gradient in which a wrong answer earns less than 0. Here you see *what* that
-# gradient climbs: a value function $J_{\rm MLE}$, which is the accuracy minus a price on confident
-# mistakes. We draw the price, check Theorem 2 to the last digit, find a one-line closed form, look
-# at the whole landscape on a triangle, and watch the rule turn round where it must not be used.
+# gradient climbs: a value function $J_{\rm MLE}$, the accuracy minus a price on confident mistakes;
+# and what happens where the rule must not be used.
 #
 # **You need** notebooks 01 and 02, or their two-line reminders below, and derivatives. Words are in
 # the [glossary](../docs/glossary.md).
@@ -25,7 +24,6 @@ from classroom import line, slider, start
 from lens_ref import (
     DomainError,
     mle_coefficient,
-    mle_loss,
     odds,
     value,
     value_mle,
@@ -59,7 +57,8 @@ torch.set_default_dtype(torch.float64)  # errors of 1e-16 shall be visible
 # $$\tilde r = r - (1-r)\,\frac{\pi}{D-\pi}\qquad\text{(calibrated reward, boxed equation of Section 4)}$$
 #
 # times $\nabla_\theta \log\pi_\theta(o)$, "make $o$ more probable". A correct answer is pushed up
-# with force 1, a wrong one down with force $\pi/(D-\pi) = z/(1-z)$.
+# with force 1, a wrong one down with force $\pi/(D-\pi) = z/(1-z)$. (Notebook 02 calls $\tilde r$ the
+# coefficient. All logarithms are natural.)
 
 # %% [markdown]
 # ## 2 · The price $w(z)$
@@ -83,8 +82,8 @@ assert weight(0.0) == 0 and weight_derivative(0.0) == 0.5
 # %% [markdown]
 # **Two remarks.** The paper says "for any $0 \le z < 1$", but at $z=0$ the formula reads
 # $0/0$; the limit is 0, since $w(z) = \tfrac z2 + \tfrac{z^2}3 + \tfrac{z^3}4 + \dots$. And near 0
-# the formula is the small difference of two numbers near 1. In float32, the precision that most
-# training code computes in, **expect** garbage at $z = 10^{-7}$, where the truth is
+# the formula is the small difference of two numbers near 1. In float32 (seven digits, the usual
+# precision in training), **expect** garbage at $z = 10^{-7}$, where the truth is
 # $5\cdot10^{-8}$:
 
 # %%
@@ -97,7 +96,7 @@ assert abs(weight(small) - 5e-8) < 1e-13
 # %% [markdown]
 # ## 3 · The weight is not the odds
 #
-# The paper calls $w$ the policy's "odds". The **odds** of an event of probability $z$ are
+# The paper says that $w$ "represents the policy's own 'odds'". The **odds** of an event of probability $z$ are
 # $z/(1-z)$: at $z = 0.99$ they are 99 to 1. **Expect** a much smaller $w$:
 
 # %%
@@ -113,19 +112,16 @@ assert abs(odds(0.99) - 99) < 1e-12 and abs(weight(0.99) - 3.65) < 2e-3
 
 # %%
 def draw_mean(z: float) -> None:
-    u = torch.linspace(0, 0.99, 400)
-    left = torch.linspace(0, z, 200)
+    u, left = torch.linspace(0, 0.99, 400), torch.linspace(0, z, 200)
+    at_z, mean = float(odds(z)), float(weight(z))
     figure, ax = plt.subplots()
     ax.plot(u, odds(u), color="black", label="odds $u/(1-u)$")
     ax.fill_between(left, odds(left), facecolor="none", hatch="///", edgecolor="0.55",
                     linewidth=0, label=r"area $\int_0^z$ odds")
-    ax.fill_between([0, z], 0, float(weight(z)), color="0.75", alpha=0.7,
-                    label=f"box of height $w(z)$ = {weight(z):.2f}")
-    ax.plot(z, odds(z), "ko")
-    ax.annotate(f"odds {odds(z):.2f}", (z, float(odds(z))), (-12, 4), ha="right",
-                textcoords="offset points")
-    ax.set(xlim=(0, 1), ylim=(0, max(6.0, 1.25 * float(odds(z)))), xlabel="$z = \\pi/D$",
-           ylabel="odds", title="$w$ is the mean of the odds")
+    ax.fill_between([0, z], 0, mean, color="0.75", alpha=0.7, label=f"height $w(z)$ = {mean:.2f}")
+    ax.plot(z, at_z, "ko")
+    ax.text(z - 0.02, at_z, f"odds {at_z:.2f}", ha="right", va="bottom")
+    ax.set(xlim=(0, 1), ylim=(0, max(6.0, 1.25 * at_z)), xlabel="$z = \\pi/D$", ylabel="odds")
     ax.legend(loc="upper left")
     plt.show()
 
@@ -156,7 +152,7 @@ figure, ax = plt.subplots()
 ax.plot(z, weight(z), markevery=14, label="$w(z)$: price in $J_{\\rm MLE}$", **line(1))
 ax.plot(z, z * weight_derivative(z), markevery=14, label="$z\\,w'(z)$", **line(2))
 ax.plot(z, odds(z), markevery=14, label="their sum $z/(1-z)$: force in the gradient", **line(0))
-ax.set(yscale="log", ylim=(5e-3, 150), xlabel="$z = \\pi/D$", ylabel="(log scale)",
+ax.set(yscale="log", ylim=(5e-3, 150), xlabel="$z = \\pi/D$", ylabel="size (log scale)",
        title="What a confident mistake costs, and how hard it is pushed")
 ax.legend()
 plt.show()
@@ -188,7 +184,7 @@ assert abs(value_mle(guess, p_star, 0.5) - 0.18906978378367123) < 1e-15
 # ## 5 · A closed form
 #
 # Not in the paper, and exact. From the formula of $w$, $\pi\,w(\pi/D) = -D\log(1-\pi/D) - \pi$. Put
-# that into $J_-$; the $\pi$ of all answers add up to 1, and what remains is
+# that into $J_-$; since the $\pi$ of all answers add up to 1, what remains is
 #
 # $$J_{\rm MLE}(\pi) = 1 + D\sum_o (1-p^\star(o))\,\log\!\left(1-\frac{\pi(o)}{D}\right).$$
 #
@@ -263,8 +259,8 @@ assert (truth - policy_gradient).abs().max() < 1e-15
 # 1. **The answers that were drawn are data.** The likelihood is differentiated with the sampling
 #    probabilities held fixed. That is called a **semi-gradient**: part of the dependence on
 #    $\theta$ is left out, on purpose.
-# 2. **The reward is a number.** $\tilde r$ contains $\pi_\theta$, but it multiplies
-#    $\nabla\log\pi$; it is not differentiated itself.
+# 2. **The reward is a number.** $\tilde r$ contains $\pi_\theta$, but it only multiplies
+#    $\nabla\log\pi$.
 #
 # Now leave out one of them at a time, on 500 fairly undecided policies over the six options. The
 # **cosine** between two gradients is 1 if they point the same way and −1 if they are opposed.
@@ -302,7 +298,7 @@ for case, D in (("close to the pole: D = 1.1 max π", close), ("D = 1", torch.on
     assert cosines[case][0].min() > 1 - 1e-12
 
 # %%
-figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(9, 4.8), sharey=True)
 share = (np.arange(500) + 0.5) / 500
 for ax, (case, three) in zip(axes, cosines.items(), strict=True):
     for i, (name, cosine) in enumerate(zip(names, three, strict=True)):
@@ -311,27 +307,16 @@ for ax, (case, three) in zip(axes, cosines.items(), strict=True):
     ax.set(xlim=(-1.08, 1.08), xticks=[-1, -0.5, 0, 0.5, 1], title=case,
            xlabel="cosine with $\\nabla J_{\\rm MLE}$")
 axes[0].set(ylabel="share of policies below")
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 plt.show()
 
 # %% [markdown]
-# Close to the pole the live reward points *against* the true gradient for nearly all policies; with
-# $D=1$ it is the differentiated sampler that misleads. The code differs by one `.detach()`, and the
-# number it prints as loss is the same. That is why the library's `mle_coefficient` and
+# Each curve shows how many of the 500 policies have a cosine below the value on the axis. Close to
+# the pole a reward that is differentiated points *against* the true gradient for nearly all
+# policies; with $D=1$ it is the differentiated sampler that misleads. A forgotten `.detach()` leaves
+# the value of the loss as it is and changes the gradient only. That is why the library's `mle_coefficient` and
 # `calibrated_reward` hand back detached numbers only.
 #
-# One sign to watch: the loss $\widehat L$ that Theorem 1 differentiates (`mle_loss`) is *minus* the
-# log-likelihood; the $L$ of Theorem 2 is the log-likelihood itself. For the guessing policy, with
-# the draws in their expected numbers (each of the six once):
-
-# %%
-logits = torch.zeros(6, requires_grad=True)
-loss = mle_loss(logits.log_softmax(-1), p_star, 0.5)
-(descent,) = torch.autograd.grad(loss, logits)
-print("∇ of the boxed loss", descent.numpy().round(4), " = −∇J_MLE")
-assert (descent + torch.tensor([1 / 6, 1 / 6] + [-1 / 12] * 4)).abs().max() < 1e-15
-
-# %% [markdown]
 # ## 8 · The landscape on a triangle
 #
 # Three answers: A is correct, B and C are wrong. A policy is then a point of a triangle: the corner
@@ -349,6 +334,7 @@ def lattice(n: int) -> torch.Tensor:
     return (torch.tensor(points, dtype=torch.float64) + 1 / 3) / (n + 1)
 
 
+# %%
 def triangle(ax, title: str) -> None:
     ax.fill(*CORNERS.T, facecolor="none", edgecolor="black", linewidth=2)
     names = ["A: correct", "B: wrong", "C: wrong"]
@@ -363,7 +349,8 @@ def triangle(ax, title: str) -> None:
 # Next the arrows: the way a small step of gradient ascent in the logits moves the policy. The
 # logits move by $g = \pi\circ(c - \pi\cdot c)$, where $c$ is the force on each answer ($c = r$ for
 # the accuracy, $c=\tilde r$ for $J_{\rm MLE}$), and the policy by $\pi\circ(g - \pi\cdot g)$. A
-# probe: $g$ must be what automatic differentiation of $J_{\rm MLE}$ gives.
+# check: $g$ must be what automatic differentiation of $J_{\rm MLE}$ gives. ($\circ$ multiplies answer
+# by answer.)
 
 
 # %%
@@ -380,24 +367,30 @@ assert (gradient(logits.softmax(-1), 1.0) - truth).abs().max() < 1e-15
 
 
 # %%
-def landscape(ax, D: float, title: str) -> None:
-    """J_MLE as shades (dark is good), arrows of ascent, and what lies beyond the pole hatched."""
-    fine, coarse = lattice(150), lattice(12)
+def shades(ax, D: float) -> None:
+    """J_MLE (dark is good); hatched what lies beyond the pole."""
+    fine = lattice(150)
     inside = fine[(fine[:, 1:] < D).all(-1)]
     J = value_mle_closed_form(inside, RIGHT, D).clamp(min=-0.99)
     levels = [-1, -0.5, 0, 0.25, 0.5, 0.75, 0.9, 1]
     ax.tricontourf(*(inside.numpy() @ CORNERS).T, J, levels=levels, cmap="Greys", alpha=0.55)
-    for wrong, other in ((1, 2), (2, 1)):
-        if D < 1:
-            b, a, c = CORNERS[wrong], CORNERS[0], CORNERS[other]
-            pole = np.array([D * b + (1 - D) * a, D * b + (1 - D) * c])
-            ax.fill(*np.vstack([b, pole]).T, facecolor="white", edgecolor="#c0392b", hatch="xx")
-            ax.plot(*pole.T, color="#c0392b", linewidth=4)
-    g = gradient(coarse, D)
-    step = coarse * (g - (coarse * g).sum(-1, keepdim=True))
+    for wrong, other in ((1, 2), (2, 1)) if D < 1 else ():
+        corner = CORNERS[wrong]
+        pole = D * corner + (1 - D) * CORNERS[[0, other]]
+        ax.fill(*np.vstack([corner, pole]).T, facecolor="white", edgecolor="#c0392b", hatch="xx")
+        ax.plot(*pole.T, color="#c0392b", linewidth=4)
+
+
+# %%
+def landscape(ax, D: float, title: str) -> None:
+    """Shades, and arrows of ascent."""
+    shades(ax, D)
+    policies = lattice(12)
+    g = gradient(policies, D)
+    step = policies * (g - (policies * g).sum(-1, keepdim=True))
     arrows = step.numpy() @ CORNERS
     arrows /= np.linalg.norm(arrows, axis=1, keepdims=True)
-    ax.quiver(*(coarse.numpy() @ CORNERS).T, *arrows.T, scale=24, width=0.007, pivot="mid")
+    ax.quiver(*(policies.numpy() @ CORNERS).T, *arrows.T, scale=24, width=0.007, pivot="mid")
     triangle(ax, title)
 
 
@@ -408,7 +401,7 @@ def landscape(ax, D: float, title: str) -> None:
 # towards the other wrong answer. "Be less sure" comes before "be right".
 
 # %%
-figure, axes = plt.subplots(1, 2, figsize=(11, 5))
+figure, axes = plt.subplots(1, 2, figsize=(10, 4.8))
 landscape(axes[0], 1e9, "accuracy $J$ (D = ∞)")
 landscape(axes[1], 1.0, "$J_{\\rm MLE}$, true D = 1")
 plt.show()
@@ -418,15 +411,15 @@ plt.show()
 # the value: dark is good, and at the corner A both reach their maximum 1.
 #
 # Now move $D$. Upwards the picture turns into the accuracy's. Below 1, which is too small for a
-# question with one correct answer, **expect** two red lines to come in from the wrong corners: the
+# question with one correct answer, **expect** two thick lines to come in from the wrong corners: the
 # **poles** $\pi_B = D$ and $\pi_C = D$. Beyond them $J_{\rm MLE}$ is not defined (the logarithm of
-# a negative number) and nothing is shaded.
+# a negative number): hatched.
 
 
 # %%
 def draw_landscape(D: float) -> None:
     figure, ax = plt.subplots(figsize=(7, 5.6))
-    pole = ": red, the pole $\\pi = D$" if D < 1 else ""
+    pole = "; thick: the poles $\\pi = D$" if D < 1 else ""
     landscape(ax, D, f"$J_{{\\rm MLE}}$, D = {D:g}" + pole)
     plt.show()
 
@@ -454,7 +447,7 @@ ax.plot(below, -below / (D - below), color="black", label="$\\pi < D$: a penalty
 ax.plot(beyond, -beyond / (D - beyond), color="#c0392b", linestyle="--", linewidth=3,
         label="$\\pi > D$: a reward for being wrong")
 ax.plot(0.9, 2.25, "o", color="#c0392b", markersize=10)
-ax.annotate("+2.25 at $\\pi$ = 0.9", (0.9, 2.25), (0, -24), textcoords="offset points", ha="center")
+ax.text(0.9, 3.3, "+2.25 at $\\pi$ = 0.9", ha="center")
 ax.axhline(1, color="0.4", linestyle=":")
 ax.text(0.02, 1.15, "a correct answer: +1", color="0.25")
 ax.axvspan(0.485, 0.515, color="0.85")
@@ -464,7 +457,8 @@ ax.legend(loc="lower right", fontsize=12)
 plt.show()
 
 # %% [markdown]
-# The library therefore refuses to compute it. **Expect** one clear sentence instead of a number:
+# The library therefore refuses to compute it. **Expect** one line instead of a number. (Its `rho` is
+# a preference between answers, see [notebook 04](04_calibrated_reward.ipynb); here it is 1.)
 
 # %%
 try:
@@ -484,16 +478,18 @@ for name in ("reinforce", "mle_guarded", "mle_d_half_unguarded"):
     print(f"{objective.label:26} {result.outcome:8} P(correct) at the end: {result.final:.2g}")
 
 # %% [markdown]
-# ("REINFORCE" is plain ascent of the accuracy; "solved" means that P(correct) reached 0.9.) The
-# second keeps $D \ge 2\max\pi$, the **guard** that the paper puts on $D$ in Section 5 and that
+# ("MLE" stands for maximum likelihood, "REINFORCE" is plain ascent of the accuracy; "solved" means
+# that P(correct) reached 0.9, "wrong" that it ended below its start.) The second keeps
+# $D \ge 2\max\pi$, the **guard** that the paper puts on $D$ in Section 5 and that
 # [notebook 04](04_calibrated_reward.ipynb) looks at.
 #
 # ## 10 · What the pole is good for
 #
 # A confident mistake is where accuracy learns slowest: the correct answers are almost never played.
 # We measure the pull out of that corner on the six options: how fast the logit of A gains on that
-# of C, for a policy with P(correct) $= p$. **Expect** a pull proportional to $p$ for the accuracy,
-# and a *constant* one for $J_{\rm MLE}$ with $D = 1$, whose pole sits right in the corner.
+# of C when logits move by the gradient, for a policy with P(correct) $= p$. **Expect** a pull
+# proportional to $p$ for the accuracy, and a *constant* one for $J_{\rm MLE}$ with $D = 1$, whose
+# pole sits right in the corner. (The curves of $D=2$ and of the guard lie on one another.)
 
 # %%
 p_correct = np.logspace(-6, -0.6, 30)
@@ -504,9 +500,9 @@ for i, name in enumerate(["mle_d1", "mle_guarded", "mle_d2", "reinforce"]):
         space = six_options(p)
         v = flow.velocity(objective, space.logits[0, 0], space.correct[0, 0])
         pull.append(v[0] - v[2])
-    ax.loglog(p_correct, pull, markevery=5, label=objective.label, **line(i))
+    ax.loglog(p_correct, pull, markevery=(i, 5), label=objective.label, **line(i))
     print(f"{objective.label:24} pull at p = 1e-6: {pull[0]:.2g}")
-ax.set(xlabel="P(correct)", ylabel="pull: d(logit A − logit C)/dt",
+ax.set(xlabel="P(correct)", ylabel="pull: speed of logit A − logit C",
        title="How hard a confident mistake is pulled away")
 ax.legend()
 plt.show()

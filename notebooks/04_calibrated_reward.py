@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 04 · The calibrated reward
 #
-# [Notebook 03](03_value_function.ipynb) ended with exact statements about policies one can write
-# down. A language model's answers are long, its difficulty $D$ is unknown, and only a few of its
+# [Notebook 03](03_value_function.ipynb) made exact statements about policies one can write down. A
+# language model's answers are long, the difficulty $D$ of a question is unknown, and only a few
 # answers are seen. Here you follow the paper step by step from the theorem to the **practical
-# rule**, see what each step does to a group of answers, meet the places where the paper can be read
-# in two ways, and measure how small the resulting signal is.
+# rule**, meet the places where it can be read in two ways, and measure how small the resulting
+# signal is.
 #
 # **You need** notebooks 01–03, or their reminders below. Words are in the
 # [glossary](../docs/glossary.md).
@@ -17,8 +17,6 @@
 # - say why, as printed, LENS is nearly GRPO.
 
 # %%
-import math
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -51,12 +49,17 @@ torch.set_default_dtype(torch.float64)
 # more ($A_i>0$) or less probable. A **mixed** group has both verdicts. A **negative** group has no
 # correct answer: all rewards are 0, all advantages are 0, nothing is learnt.
 #
-# LENS replaces $r$ by the **calibrated reward**, the boxed equation of Section 4:
+# LENS, the paper's method, replaces $r$ by the **calibrated reward**, the boxed equation of Section
+# 4, where $\pi(o)$ is the probability of the answer and $D$ the difficulty of the question
+# ($1/\sum_o p^\star(o)$, with $p^\star(o)$ the probability that $o$ is correct: 1 if one answer is
+# correct, ½ if two are):
 #
 # $$\tilde r = r - (1-r)\,\frac{\pi(o)}{D-\pi(o)} .$$
 #
 # Our cast: four wrong answers, with confidences from 0.9 down to 0.2. `Rollouts` is the library's
-# record of what was sampled: rewards, $\log\pi$ of each whole answer, lengths in tokens.
+# record of what was sampled: rewards, $\log\pi$ of each whole answer, lengths in *tokens* (pieces of
+# words). Lengths of 1 keep our numbers short; think of longer texts, whose confidence *per token*
+# may be as high for several at once.
 
 
 # %%
@@ -80,7 +83,7 @@ print(NEGATIVE.rewards, NEGATIVE.logprobs, NEGATIVE.lengths, sep="\n")
 #
 # $$\bar\pi(o) = \pi(o)^{1/|o|},\qquad \log\bar\pi = \frac{\log\pi}{|o|} .$$
 #
-# **Expect** $-6$ nats over 3 tokens to become $-2$ a token:
+# **Expect** $-6$ over 3 tokens to become $-2$ a token (in *nats*, the unit of natural logarithms):
 
 # %%
 log_confidence = length_normalized(torch.tensor([-6.0, -6.0, 0.0]), torch.tensor([3, 1, 5]))
@@ -92,7 +95,8 @@ assert log_confidence.tolist() == [-2, -6, 0]
 # $\bar\pi = 0.85 \pm 0.03$. Raw probabilities differ by the factor $(\bar\pi_1/\bar\pi_2)^{|o|}$,
 # so on long answers one of them takes the whole penalty. We count **how many answers effectively
 # share it**, $(\sum u)^2/\sum u^2$ with $u = \pi/(D-\pi)$. **Expect** the count to fall from 16 to
-# 1 with raw $\pi$ (preset `raw_all`) and to stay with $\bar\pi$.
+# 1 with raw $\pi$ and to stay with $\bar\pi$. (`LensConfig` holds the options of the rule; a *preset*
+# is a named set of them. `raw_all` has raw $\pi$ everywhere.)
 
 # %%
 random = torch.Generator().manual_seed(0)
@@ -107,32 +111,26 @@ def confident_groups(groups: int, correct: int, length: int, G: int = 16, spread
                     torch.full((groups, G), length))
 
 
+# %%
 def sharing(preset: str, length: int) -> float:
     odds = lens_advantages(confident_groups(300, 0, length), LensConfig.preset(preset)).info["odds"]
     return float((odds.sum(-1) ** 2 / (odds**2).sum(-1)).mean())
 
 
-# %%
 lengths = [1, 3, 10, 30, 100, 300, 1000]
-figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4))
-for i, mean in enumerate([0.9, 0.85, 0.8]):
-    left.plot(lengths, [n * math.log10(mean) for n in lengths], label=f"π̄ = {mean}", **line(i))
-left.set(xscale="log", xlabel="length (tokens)", ylabel="$\\log_{10}$ of raw π(o)",
-         title="Raw probability dies with length")
-left.legend()
+figure, ax = plt.subplots()
 for i, (preset, name) in enumerate([("paper", "π̄, length-normalised"), ("raw_all", "raw π")]):
     counts = [sharing(preset, n) for n in lengths]
-    right.plot(lengths, counts, label=name, **line(i))
-    print(f"{name:22} shared by", [f"{c:.1f}" for c in counts])
-right.set(xscale="log", ylim=(0, 17), xlabel="length (tokens)", ylabel="answers (of 16)",
-          title="How many share the penalty")
-right.legend(loc="lower left")
+    ax.semilogx(lengths, counts, label=name, **line(i))
+    print(f"{name:22} shared by", ", ".join(f"{c:.1f}" for c in counts))
+ax.set(ylim=(0, 17), xlabel="length, tokens (log scale)", ylabel="answers (of 16) that share")
+ax.legend(loc="lower left")
 plt.show()
 
 # %% [markdown]
 # **Is that still the theorem?** Yes, in another framework of the paper (Appendix "A
-# Preference-Aware Framework"): with a **preference** $\rho(o)$ over answers the penalty is
-# $\pi/(D\rho-\pi)$. Choose $\rho = \pi^{1-1/|o|} = \pi/\bar\pi$, held fixed. Then
+# Preference-Aware Framework"): with a **preference** $\rho(o)$, which says how much we would like to
+# see each answer if it is correct, the penalty is $\pi/(D\rho-\pi)$. Choose $\rho = \pi^{1-1/|o|} = \pi/\bar\pi$, held fixed. Then
 # $D\rho-\pi = \rho\,(D-\bar\pi)$, and $\rho$ cancels. **Expect** the same number twice:
 
 # %%
@@ -148,7 +146,8 @@ assert abs(exact + bar / (D - bar)) < 1e-12
 #
 # $D = 1/\sum_o p^\star(o)$ sums over *all* answers; we see $G$. Since
 # $\sum_o p^\star = \mathbb E_{o\sim\pi}[r/\pi]$, the paper takes the mean over the group
-# (importance sampling, equation for $D_{\rm imp}$ in Section 5.1):
+# (**importance sampling**: draw from $\pi$, divide by $\pi$; equation for $D_{\rm imp}$ in Section
+# 5.1):
 #
 # $$D_{\rm imp} = \Big\{\frac1G\sum_i \frac{r_i}{\pi(o_i)}\Big\}^{-1} .$$
 #
@@ -166,8 +165,8 @@ assert abs(importance_difficulty(torch.tensor([1.0, 0, 0, 0]), log_confidence).e
 # %% [markdown]
 # How good is it? Six options, A and B correct, so the true $D$ is $\tfrac12$; the policy gives the
 # correct ones 5 % each. We draw 20 000 groups of each size. **Expect** the mean of $1/D_{\rm imp}$
-# to be 2 at every $G$ (that mean is unbiased) and $D_{\rm imp}$ itself to be off: the inverse of an
-# unbiased estimate is not unbiased. In negative groups it does not exist at all.
+# to be 2 at every $G$ (it is *unbiased*: right on average) and $D_{\rm imp}$ itself to be off: the
+# inverse of an unbiased estimate is not unbiased. In negative groups it does not exist at all.
 
 # %%
 p_star = torch.tensor([1.0, 1, 0, 0, 0, 0])
@@ -190,7 +189,7 @@ for i, G in enumerate([4, 16, 64, 256]):
     ax.step(D[defined], share[defined], where="post", label=f"G = {G}", markevery=0.1, **line(i))
 ax.axvline(0.5, color="0.4", linewidth=3, alpha=0.6)
 ax.text(0.51, 0.02, "true D = ½", color="0.25")
-ax.text(0.19, 0.36, "G = 4 ends here: the other\ngroups are negative", ha="right", fontsize=11)
+ax.text(0.19, 0.36, "G = 4 ends here:\nthe others are negative", ha="right")
 ax.set(xscale="log", xlim=(0.06, 2.5), ylim=(0, 1.02), xlabel="$D_{\\rm imp}$ (log scale)",
        ylabel="share of groups below", title="The estimate of D, group by group")
 ax.set_xticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
@@ -200,7 +199,7 @@ plt.show()
 # %% [markdown]
 # Read the curves from the left: at $G=4$ every estimate lies *below* the truth, and the curve stops
 # at one third, since the other groups are negative. Around $G=64$ the mean is *above* it. So the
-# bias has either sign. The paper wants $D$ "conservatively overestimated"; the estimate does not
+# bias has either sign. The paper wants to "conservatively overestimate" $D$; the estimate does not
 # see to that. The guard does.
 #
 # ## 4 · The guard
@@ -230,68 +229,56 @@ assert (info["odds"][0] - torch.tensor([1, 0.8, 5 / 13, 1 / 8])).abs().max() < 1
 # %%
 def draw_difficulty(D: float) -> None:
     figure, ax = plt.subplots()
-    below, beyond = np.linspace(0, min(1, D - 0.01), 200), np.linspace(D + 0.01, 1, 200)
-    ax.plot(below, -below / (D - below), color="black")
-    if D < 1:
-        ax.plot(beyond, -beyond / (D - beyond), color="#c0392b", linestyle="--")
-        ax.axvline(D, color="0.8", linewidth=8)
+    for low, high, style in ((0, min(1, D - 0.01), "k-"), (D + 0.01, max(1, D + 0.01), "r--")):
+        c = np.linspace(low, high, 200)
+        ax.plot(c, -c / (D - c), style)
     for c in CONFIDENCE:
-        r_tilde = -c / (D - c) if abs(D - c) > 1e-9 else -math.inf
-        marker = "o" if abs(r_tilde) < 3.8 else "v" if r_tilde < 0 else "^"  # off the axis
-        ax.plot(c, np.clip(r_tilde, -3.8, 3.8), marker, markersize=11,
-                color="#c0392b" if c > D else "black")
+        r_tilde = np.clip(-c / (D + 1e-9 - c), -3.8, 3.8)
+        marker = "v" if r_tilde == -3.8 else "^" if r_tilde == 3.8 else "o"  # off the axis?
+        ax.plot(c, r_tilde, marker, markersize=11, color="#c0392b" if c > D else "black")
     ax.axhspan(-1, 0, color="0.92")
-    ax.text(0.01, -0.95, "what the guard allows: −1 to 0", color="0.3", fontsize=12)
-    state = "guard kept" if D >= 1.8 else "below the guard"
-    ylim = (-4, 4) if D < 1 else (-4 if D < 1.8 else -1.6, 0.2)
+    ax.text(0.01, -0.95, "what the guard allows: −1 to 0", color="0.3")
+    ylim = (-4, 4) if D < 1 else (-4, 0.2) if D < 1.8 else (-1.6, 0.2)
+    title = f"D = {D:.2f}: " + ("guard kept" if D >= 1.8 else "below the guard")
     ax.set(xlim=(0, 1.02), ylim=ylim, xlabel="confidence π̄",
-           ylabel="calibrated reward $\\tilde r$", title=f"D = {D:.2f}: {state}")
+           ylabel="calibrated reward $\\tilde r$", title=title)
     plt.show()
 
 
 slider(draw_difficulty, D=(0.4, 5.0, 0.05, 1.8))
 
 # %% [markdown]
-# The 2 is a choice, `guard` in `LensConfig`. With $D=\kappa\max\bar\pi$ the floor of $\tilde r$ is
-# $-1/(\kappa-1)$. **Expect** $\kappa\to1$ to bring the pole back and a large $\kappa$ to flatten
-# everything:
-
-# %%
-relative = torch.linspace(0, 1, 200)  # π̄ / max π̄
-figure, ax = plt.subplots()
-for i, guard in enumerate([1.1, 1.5, 2.0, 5.0]):
-    ax.plot(relative, -relative / (guard - relative), markevery=33, label=f"κ = {guard:g}: "
-            f"floor {-1 / (guard - 1):.2f}", **line(i))
-ax.set(ylim=(-4, 0.1), xlabel="π̄ relative to the most confident answer",
-       ylabel="calibrated reward $\\tilde r$", title="The guard's factor κ (the paper's is 2)")
-ax.legend(loc="lower left")
-plt.show()
-
-# %% [markdown]
+# The 2 is a choice, `guard` in `LensConfig`. With $D=\kappa\max\bar\pi$ the lowest $\tilde r$ is
+# $-1/(\kappa-1)$: $\kappa\to1$ brings the pole back, a large $\kappa$ flattens everything.
+# [Notebook 05](05_toy_dynamics.ipynb) measures what that does to learning.
+#
 # ## 5 · The factor 1/G
 #
-# GRPO has a **sign invariance**: after centring, correct answers have $A>0$ and wrong ones $A<0$.
-# The paper's example: one correct answer of 16 and calibrated rewards $[1, 0, -1,\dots,-1]$. The
+# GRPO has a **sign invariance**: after subtracting the mean, correct answers have $A>0$ and wrong
+# ones $A<0$. The paper's example, with $G=16$: calibrated rewards $[1, 0, -1,\dots,-1]$. The
 # mean is $-\tfrac{13}{16}$, so the *wrong* answer with 0 ends up above it. Therefore the paper
 # scales all negative calibrated rewards by $1/G$: the mean becomes $\tfrac1{128}$, and 0 lies below
 # it.
 
 # %%
 example = group([1.0] + [0.0] * 15, [0.8, 1e-30] + [0.8] * 14, [300] * 16)
-figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True)
-for ax, preset, title in ((axes[0], "no_scale", "without 1/G"), (axes[1], "paper", "with 1/G")):
+scaled = {}
+for preset, title in (("no_scale", "without 1/G"), ("paper", "with 1/G")):
     signal = lens_advantages(example, LensConfig.preset(preset))
-    mean = signal.info["calibrated_reward"].mean().item()
-    A = signal.advantages[0].tolist()
-    print(f"{title:12} mean calibrated reward {mean:+.4f}   "
-          f"advantage of the unsure one {A[1]:+.3f}")
-    ax.bar(range(16), A, color=["black", "#c0392b"] + ["0.6"] * 14, edgecolor="black")
-    ax.axhline(0, color="black", linewidth=1)
-    ax.annotate("correct", (0, A[0]), (12, -14), textcoords="offset points")
-    ax.annotate("wrong, unsure", (1, A[1]), (10, 24), textcoords="offset points",
-                color="#c0392b", arrowprops={"arrowstyle": "->", "color": "#c0392b"})
-    ax.set(title=title, xlabel="answer", ylabel="advantage A" if preset == "no_scale" else "")
+    scaled[title] = A = signal.advantages[0].tolist()
+    mean = signal.info["calibrated_reward"].mean()
+    print(f"{title:12} mean calibrated reward {mean:+.4f}   unsure answer {A[1]:+.3f}")
     assert (A[1] > 0) == (preset == "no_scale")
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True)
+for ax, (title, A) in zip(axes, scaled.items(), strict=True):
+    ax.bar(range(1, 17), A, color=["black", "#c0392b"] + ["0.7"] * 14, edgecolor="black")
+    ax.axhline(0, color="black", linewidth=1)
+    ax.text(1.7, A[0] - 0.25, "correct")
+    ax.annotate("wrong, unsure", (2, A[1]), (4, 2), arrowprops={"arrowstyle": "->"})
+    ax.set(title=title, xlabel="answer", xticks=[1, 4, 8, 12, 16])
+axes[0].set_ylabel("advantage A")
 plt.show()
 
 # %% [markdown]
@@ -302,19 +289,18 @@ plt.show()
 # ## 6 · Normalise, and α
 #
 # Mixed groups are centred and divided by their standard deviation, as in GRPO. Negative groups are
-# **de-meaned** only, and weighted with **α** = 0.25, "the only hyperparameter" (Section 5.1, final
-# objective):
+# **de-meaned** only (the mean is subtracted), and weighted with **α** = 0.25, "the only
+# hyperparameter" (a number that one chooses before training; Section 5.1, final objective):
 #
 # $$A_i = \frac{\tilde r_i-\text{mean}}{\text{std}}\ \text{(mixed)},\qquad
 #   A_i = \alpha\,(\tilde r_i-\text{mean})\ \text{(negative)},\qquad A_i = 0\ \text{(all correct)}.$$
 #
-# Here is the whole practical rule. It reads $D_{\rm imp}$ with the raw $\pi$, as the paper prints
-# it; more on that in section 7.
+# Here is the whole rule. It reads $D_{\rm imp}$ with the raw $\pi$, as printed (see section 7).
 
 
 # %%
 def lens_by_hand(r: torch.Tensor, log_pi: torch.Tensor, lengths: torch.Tensor, alpha=0.25):
-    """The advantages of one group, `[G]` each: eqs. of Section 5.1 in their order."""
+    """The advantages of one group; all arguments `[G]`. Section 5.1 in its order."""
     G = len(r)
     if (r == 1).all():
         return torch.zeros(G)
@@ -327,6 +313,7 @@ def lens_by_hand(r: torch.Tensor, log_pi: torch.Tensor, lengths: torch.Tensor, a
     return centred / r_tilde.std(correction=0) if (r == 1).any() else alpha * centred
 
 
+# %%
 by_hand = lens_by_hand(NEGATIVE.rewards[0], NEGATIVE.logprobs[0], NEGATIVE.lengths[0])
 print("by hand", by_hand.numpy().round(4))
 print("library", lens_advantages(NEGATIVE).advantages[0].numpy().round(4))
@@ -356,16 +343,16 @@ assert error < 1e-9
 #   are wrong too: the advantages of a group add up to 0;
 # - if all four had the same confidence, all four would get exactly 0: nothing is learnt, as in
 #   GRPO;
-# - α only scales. **Expect** the left bars to follow α, and the mixed group (the same answers, the
-#   first now correct) to stay as it is. Mind the two axes.
+# - α only scales. In a live notebook, **expect** the left bars to follow α, and the mixed group (the
+#   same answers, the first now correct) to stay as it is. Mind the two axes.
 
 
 # %%
 def draw_alpha(alpha: float) -> None:
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2))
-    mixed = group([1, 0, 0, 0], CONFIDENCE)
-    for ax, rollouts, title in ((axes[0], NEGATIVE, f"negative group, α = {alpha:.2f}"),
-                                (axes[1], mixed, "mixed group: α plays no part")):
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.4))
+    groups = {f"negative group, α = {alpha:.2f}": NEGATIVE,
+              "mixed group: no α": group([1, 0, 0, 0], CONFIDENCE)}
+    for ax, (title, rollouts) in zip(axes, groups.items(), strict=True):
         A = lens_advantages(rollouts, LensConfig(alpha=alpha)).advantages[0].tolist()
         bars = ax.bar([str(c) for c in CONFIDENCE], A, color="0.75", edgecolor="black")
         ax.bar_label(bars, [f"{a:+.3f}" for a in A], padding=3)
@@ -391,12 +378,12 @@ print("four wrong answers of equal confidence:", same.tolist())
 # everything around it with $\bar\pi$. The preference framework of section 2 would want $\bar\pi$ in
 # $D_{\rm imp}$ as well: there $1/D = \sum p^\star\rho = \mathbb E_{o\sim\pi}[r/\bar\pi]$. On
 # answers of one token both are the same. On 100 tokens raw $\pi$ is about $10^{-7}$, and so is
-# $D_{\rm imp}$: the guard always wins. `LensConfig()` is the printed reading, the preset
+# $D_{\rm imp}$: the guard always wins. The preset `paper` is the printed reading,
 # `normalized_difficulty` the other one. **Expect**, left, that the printed reading forgets how many
 # answers were correct; right, how soon $D_{\rm imp}$ loses its say.
 
 # %%
-READINGS = {"as printed: raw π": "paper", "π̄ (normalized_difficulty)": "normalized_difficulty"}
+READINGS = {"as printed: raw π": "paper", "other: π̄": "normalized_difficulty"}
 
 
 def wrong_odds(preset: str, correct: int, length: int) -> tuple[float, float]:
@@ -408,19 +395,20 @@ def wrong_odds(preset: str, correct: int, length: int) -> tuple[float, float]:
     return float(info["odds"][:, correct:].mean()), float(decides.double().mean())
 
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6))
+# %%
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.8))
 counts, tokens = range(1, 16), [1, 2, 4, 8, 16, 32, 100]
 for i, (name, preset) in enumerate(READINGS.items()):
     u = [wrong_odds(preset, k, 100)[0] for k in counts]
     left.plot(counts, u, label=name, **line(i))
-    right.plot(tokens, [wrong_odds(preset, 4, n)[1] for n in tokens], label=name, **line(i))
-    print(f"{name:26} mean odds of a wrong answer, 1, 4, 8, 12 of 16 correct:",
-          [f"{u[k - 1]:.2f}" for k in (1, 4, 8, 12)])
-left.set(xlabel="correct answers (of 16), 100 tokens each", ylabel="mean odds u of a wrong answer",
-         ylim=(0, 1.05), title="Does accuracy matter?")
-right.set(xscale="log", xlabel="length (tokens), 4 of 16 correct", ylabel="share of groups",
+    right.semilogx(tokens, [wrong_odds(preset, 4, n)[1] for n in tokens], label=name, **line(i))
+    some = ", ".join(f"{u[k - 1]:.2f}" for k in (1, 4, 8, 12))
+    print(f"{name:20} mean odds at 1, 4, 8, 12 of 16 correct: {some}")
+left.set(xlabel="correct of 16 (100 tokens)", ylabel="mean odds of a wrong answer",
+         ylim=(0, 1.05), xticks=[1, 4, 8, 12, 15], title="Does accuracy matter?")
+right.set(xlabel="length, tokens (4 of 16 correct)", ylabel="share of groups",
           ylim=(-0.03, 1.05), title="$D_{\\rm imp}$ above the guard")
-left.legend(loc="lower right", fontsize=11)
+left.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
@@ -443,30 +431,29 @@ both = Rollouts(
     torch.tensor([[0.0] * 8, [0.0, 0, 1, 0, 0, 0, 0, 0]]),
     100 * torch.tensor([eight, eight]).log(), torch.full((2, 8), 100),
 )
-table = {}
+columns = ["neg: surest", "neg: least sure", "mixed: correct", "mixed: surest wrong",
+           "mixed: least sure", "ratio"]
+table = pd.DataFrame(columns=columns, dtype=float)
 for preset in LensConfig.presets():
     signal = lens_advantages(both, LensConfig.preset(preset))
-    negative, mixed = signal.advantages
+    negative, mixed = signal.advantages.tolist()
     ratio = neg_to_mixed_rms(signal.advantages, group_kind(both.rewards), signal.keep)
-    table[preset] = {"neg: surest": negative[0], "neg: least sure": negative[7],
-                     "mixed: correct": mixed[2], "mixed: surest wrong": mixed[0],
-                     "mixed: least sure": mixed[7], "ratio": ratio}
-print(pd.DataFrame(table).T.astype(float).round(4).to_string())
-assert abs(table["paper"]["neg: surest"] + 0.0096) < 5e-5
+    table.loc[preset] = [negative[0], negative[7], mixed[2], mixed[0], mixed[7], float(ratio)]
+print(table.round(4).to_string())
+assert abs(table.loc["paper", "neg: surest"] + 0.0096) < 5e-5
 
 # %%
-figure, axes = plt.subplots(1, 2, figsize=(11.5, 5), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(10, 5.4), sharey=True)
+dots = {"c": eight, "cmap": "Greys", "vmin": 0.3, "vmax": 0.9, "edgecolor": "black"}
 for row, preset in enumerate(LensConfig.presets()):
     A = lens_advantages(both, LensConfig.preset(preset)).advantages
-    for ax, advantages, right in zip(axes, A, both.rewards, strict=True):
-        ax.plot(advantages, [row] * 8, color="0.7", linewidth=1)
-        ax.scatter(advantages, [row] * 8, c=eight, cmap="Greys", vmin=0.3, vmax=0.9, s=75,
-                   edgecolor="black", marker="o", zorder=3)
-        ax.scatter(advantages[right == 1], [row] * int(right.sum()), marker="*", s=260,
-                   color="#e08214", edgecolor="black", zorder=4)
+    for ax, advantages in zip(axes, A, strict=True):
+        ax.axhline(row, color="0.7", linewidth=1)
+        ax.scatter(advantages, [row] * 8, s=75, zorder=3, **dots)
+    axes[1].plot(A[1, 2], row, "*", color="#e08214", markersize=17, mec="black", zorder=4)
 for ax, title in zip(axes, ["all wrong", "third answer correct (star)"], strict=True):
     ax.axvline(0, color="black", linewidth=1)
-    ax.set(title=title, xlabel="advantage A (dark dot: confident)")
+    ax.set(title=title, xlabel="advantage A (dark: confident)")
 axes[0].set_xscale("symlog", linthresh=0.01)
 axes[0].set_xticks([-1, -0.1, -0.01, 0, 0.01, 0.1, 1], ["−1", "−.1", "−.01", "0", ".01", ".1", "1"])
 axes[0].set_yticks(range(8), LensConfig.presets())
@@ -487,21 +474,14 @@ plt.show()
 # | `no_demean` | negative groups not centred, no $1/G$ | all wrong answers go down |
 # | `likelihood` | no $1/G$, no std, α = 1 | the scale that maximum likelihood itself implies; signs as in `no_scale` |
 #
-# There are smaller open ends. **Which std** does GRPO divide by? Dividing the squares by $G$
-# (`ddof=0`) or $G-1$ (`ddof=1`, the default of `torch.std`) changes mixed advantages by the factor
-# $\sqrt{(G-1)/G}$: the smaller the group, the more.
-
-# %%
-for G in (2, 4, 8, 16):
-    one = group([1.0] + [0.0] * (G - 1), [0.8] * G)
-    A0, A1 = (lens_advantages(one, LensConfig(ddof=d)).advantages[0, 0] for d in (0, 1))
-    print(f"G = {G:2}   A(ddof=1)/A(ddof=0) = {A1 / A0:.3f}   "
-          f"√((G−1)/G) = {math.sqrt((G - 1) / G):.3f}")
-
-# %% [markdown]
+# There are smaller open ends. **Which std** does GRPO divide by? Dividing the squares by $G-1$ (the
+# default of `torch.std`) instead of $G$ makes mixed advantages smaller by the factor
+# $\sqrt{(G-1)/G}$.
+#
 # **Truncated answers.** An answer that ran into the length limit is wrong, and if it repeats itself
 # it is also very confident. It then sets $D$ for the whole group. `truncated` says what to do: keep
-# it (the paper says nothing else), mask it, or leave it out of the maximum. **Expect** one answer
+# it (the paper says nothing of it), *mask* it (as if it had not been sampled), or leave it out of the
+# maximum. **Expect** one answer
 # of $\bar\pi=0.99$ to shrink the differences between fifteen others:
 
 # %%
@@ -517,18 +497,16 @@ for rule in ("keep", "exclude_from_max", "mask"):
           f"{odds[:15].std():.3f}   advantage of the truncated one {A[15]:+.4f}")
 
 # %% [markdown]
-# **Partial credit.** The likelihood allows rewards between 0 and 1. Then a group of *equal*
-# rewards, say ¼ each, holds no verdict either, and dividing its tiny differences by their own std
-# would blow them up to full strength. The library sends such groups down the negative path. By
-# hand: $\bar\pi = \tfrac12,\tfrac12,\tfrac14,\tfrac14$ gives
-# $D = 4/(\tfrac12+\tfrac12+1+1) = \tfrac43$, odds $\tfrac35$ and $\tfrac3{13}$, and
-# $A = \mp\,\alpha\,(1-\tfrac14)\,\tfrac12(\tfrac35-\tfrac3{13})/G$:
+# **Partial credit.** The likelihood allows rewards between 0 and 1. A group of *equal* rewards, say
+# ¼ each, then holds no verdict either, and dividing its tiny differences by their own std would blow
+# them up to full strength. The library treats such groups like negative ones. **Expect** small
+# numbers:
 
 # %%
 partial = group([0.25] * 4, [0.5, 0.5, 0.25, 0.25])
 A = lens_advantages(partial).advantages[0]
 print("GRPO", methods.get("grpo")(partial).advantages[0].tolist(), "  LENS", A.numpy().round(5))
-assert abs(A[3] - 0.25 * 0.75 * (3 / 5 - 3 / 13) / 2 / 4) < 1e-14
+assert abs(A[3] - 0.25 * 0.75 * (3 / 5 - 3 / 13) / 2 / 4) < 1e-14  # D = 4/3, odds 3/5 and 3/13
 
 # %% [markdown]
 # ## 9 · Two consequences one does not expect
@@ -547,7 +525,10 @@ def odds_at(preset: str, k: int) -> float:
 
 normalized = [odds_at("normalized_difficulty", k) for k in range(16)]
 printed = [odds_at("paper", k) for k in range(16)]
+print("odds at 4, 2, 1, 0 correct:", [round(normalized[k], 3) for k in (4, 2, 1, 0)])
 assert np.allclose([normalized[k] for k in (4, 2, 1, 0)], [1 / 3, 1 / 7, 1 / 15, 1])
+
+# %%
 figure, ax = plt.subplots()
 ax.plot(range(16), printed, label="as printed", **line(0))
 ax.plot(range(1, 16), normalized[1:], label="π̄ in $D_{\\rm imp}$", **line(1))
@@ -562,14 +543,14 @@ plt.show()
 
 # %% [markdown]
 # The printed reading has no jump on long answers, for the reason of section 7: it is at the guard
-# everywhere. A remedy beyond the paper: pool $D$ over a question's past samples. `lens_pooled` does
-# (`rollouts.prior` is that pooled $D$). **Expect** the penalty to fade on a question that was never
-# solved: the more samples failed, the larger $D$.
+# everywhere. A remedy beyond the paper: *pool* $D$, that is, estimate it from all past samples of a
+# question, as `lens_pooled` does. It begins as if 16 samples had been seen at $D = 1$. **Expect** the
+# penalty to fade on a question that was never solved: the more samples failed, the larger $D$.
 
 # %%
 never = group([0.0] * 16, [0.85] * 16, [100] * 16)
 for n in (16, 64, 256, 1024):
-    D = torch.tensor([(16 + n) / 16.0])  # 16 pseudo-samples at D = 1, n failures
+    D = torch.tensor([(16 + n) / 16.0])  # the pooled D after n failures
     known = Rollouts(never.rewards, never.logprobs, never.lengths, prior=D)
     u = methods.get("lens_pooled")(known).info["odds"][0, 0]
     print(f"{n:5} failures   D = {D.item():5.1f}   u = {u:.3f}")
@@ -581,21 +562,15 @@ for n in (16, 64, 256, 1024):
 # 0.9 or $10^{-6}$, where a fixed $D = 1$ would let the latter off:
 
 # %%
-tops = np.logspace(-6, math.log10(0.9), 25)
-pays = [-lens_advantages(group([0.0] * 4, [t, t / 2, t / 3, t / 4], [7, 5, 3, 2]))
-        .info["calibrated_reward"][0, 0].item() for t in tops]
-assert np.allclose(pays, 1 / 4, rtol=1e-12)
-figure, ax = plt.subplots()
-ax.loglog(tops, pays, markevery=4, label="practical rule: 1/G, here ¼", **line(0))
-ax.loglog(tops, tops / (1 - tops), markevery=4, label="the likelihood with D = 1", **line(3))
-ax.set(xlabel="π̄ of the most confident wrong answer", ylabel="what it pays, $-\\tilde r$",
-       title="Confident of what? Of its own group")
-ax.legend(loc="lower right")
-plt.show()
+for top in (0.9, 1e-3, 1e-6):
+    wild = group([0.0] * 4, [top, top / 2, top / 3, top / 4], [7, 5, 3, 2])
+    pays = -lens_advantages(wild).info["calibrated_reward"][0, 0].item()
+    print(f"π̄ = {top:<7g} pays {pays:.4f}   with D = 1: {top / (1 - top):.2g}")
+    assert abs(pays - 1 / 4) < 1e-12
 
 # %% [markdown]
-# In negative groups the practical rule penalises **relative** confidence: the most confident answer of
-# a group of wild guesses is treated like a firm conviction.
+# In negative groups the practical rule penalises **relative** confidence: the most confident of four
+# wild guesses is treated like a firm conviction.
 #
 # ## 10 · How loud is all this?
 #
@@ -613,34 +588,35 @@ print("\n".join(f"    {preset:14} 1 : {1 / ratio:.0f}" for preset, ratio in at.i
 print(f"the likelihood is {at['likelihood'] / at['paper']:.0f} times as loud as the printed rule")
 assert 1 / 1400 < at["paper"] < 1 / 900
 
+# %% [markdown]
+# And in a real run? Every update of the tiny language model of
+# [notebook 07](07_tiny_language_model.ipynb) logged the same ratio, under the printed rule, also with
+# groups of 16. The grey band below spans all of them.
+
 # %%
-updates = results("tiny", "updates.csv")  # 60 updates of a real run, five seeds
+updates = pd.read_csv(results("tiny", "updates.csv")).query("method == 'lens'")
+run = updates["neg_to_mixed_rms"]
+print(f"tiny language model, {updates['seed'].nunique()} runs of {updates['step'].max()} updates: "
+      f"negative : mixed = 1 : {1 / run.median():.0f} (median)")
+
+# %%
 figure, ax = plt.subplots(figsize=(8, 5))
 for i, (preset, rows) in enumerate(signals.groupby("preset", sort=False)):
     ax.plot(rows["spread"], rows["neg_to_mixed_rms"], label=preset, **line(i))
 ax.axhline(1, color="0.4", linewidth=3, alpha=0.6)
 ax.text(0.003, 1.12, "mixed groups", color="0.25")
-if updates is None:
-    print("the tiny language model: not run")
-else:
-    run = pd.read_csv(updates).query("method == 'lens'")["neg_to_mixed_rms"]
-    ax.axhspan(run.min(), run.max(), color="0.85")
-    ax.text(0.024, run.max() * 1.15, "a small language model, printed rule", color="0.25",
-            fontsize=11)
-    print(f"tiny language model, printed rule: median 1 : {1 / run.median():.0f} "
-          f"of {len(run)} updates")
+ax.axhspan(run.min(), run.max(), color="0.85")
+ax.text(0.019, run.max() * 1.15, "tiny language model, printed rule", color="0.25")
 ax.set(yscale="log", ylim=(5e-5, 3), xlabel="spread of π̄ in the group (std around 0.85)",
        ylabel="RMS advantage, negative ÷ mixed", title="How loud are negative groups?")
-ax.legend(fontsize=11, loc="lower right", ncols=2)
+ax.legend(loc="lower right", ncols=2)
 plt.show()
 
 # %% [markdown]
-# (The grey band spans all updates of the tiny language model of
-# [notebook 07](07_tiny_language_model.ipynb), groups of 16 too.)
-#
 # And mixed groups? There the calibrated reward differs from $r$ by at most $1/G$, and by nearly the
 # *same* amount for all wrong answers, which centring removes. **Expect** advantages that are GRPO's
-# to about a hundredth, with a cosine above 0.9999 (1: the same direction):
+# to about a hundredth, with a cosine above 0.9999 (1: the same direction); without the $1/G$
+# (`no_scale`), to about a tenth:
 
 # %%
 grpo, differences = methods.get("grpo"), {}
@@ -652,9 +628,9 @@ for preset in ("paper", "normalized_difficulty", "no_scale"):
         B = grpo(rollouts).advantages
         differences[preset].append(float((A - B).square().mean().sqrt()))
         cosine = float(torch.cosine_similarity(A.flatten(), B.flatten(), dim=0))
-        if k in (1, 4, 12):
+        if k in (1, 12):
             print(f"{preset:22} {k:2} correct: RMS difference {differences[preset][-1]:.4f}, "
-                  f"cosine {cosine:.6f}")
+                  f"cosine {cosine:.5f}")
         assert cosine > 0.9999 or preset == "no_scale"
 
 # %%
@@ -665,7 +641,7 @@ ax.axhline(1, color="0.4", linewidth=3, alpha=0.6)
 ax.text(1, 1.15, "size of GRPO's advantages", color="0.25")
 ax.set(yscale="log", ylim=(2e-4, 2.5), xlabel="correct answers in the group (of 16)",
        ylabel="RMS of $A_{\\rm LENS} - A_{\\rm GRPO}$", title="Mixed groups: LENS is nearly GRPO")
-ax.legend(loc="lower right", fontsize=11, ncols=3)
+ax.legend(loc="lower center", ncols=3, fontsize=12)
 plt.show()
 
 # %% [markdown]
@@ -673,8 +649,8 @@ plt.show()
 # standardising removes it.)
 #
 # As printed, then, LENS is GRPO plus a whisper: mixed groups are the same to about a hundredth, and
-# negative groups are a thousandth as loud. That is not a verdict on the idea; the likelihood itself
-# would make negative groups hundreds of times louder. Whether louder is better is an
+# negative groups are hundreds of times quieter. That is not a verdict on the idea; the likelihood
+# itself would make negative groups hundreds of times louder than that. Whether louder is better is an
 # experiment: [notebook 05](05_toy_dynamics.ipynb) begins it, where it helps and where it hurts. The
 # paper reports gains with what it ran, and its code may have read its formulas in one of the other
 # ways; that we cannot tell from the text.
@@ -688,7 +664,7 @@ plt.show()
 # - The printed $D_{\rm imp}$ has no say on long answers; on $\bar\pi$ it has, and jumps at no
 #   correct answer.
 # - In a negative group only relative confidence counts.
-# - Printed, negative groups are about a thousandth as loud as mixed ones. Log it:
+# - As printed, negative groups are hundreds to a thousand times quieter than mixed ones. Log it:
 #   `neg_to_mixed_rms`.
 #
 # **Questions for the class**

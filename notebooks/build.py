@@ -55,6 +55,7 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
     client = NotebookClient(
         notebook,
         timeout=SECONDS_PER_CELL,
+        startup_timeout=180,
         kernel_name="python3",
         record_timing=False,
         extra_arguments=["--IPKernelApp.log_level=ERROR"],  # it warns of TCP, on this machine alone
@@ -109,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
         wrong = complaints(stored, notebook) if options.check else []
         try:
             execute(notebook, source.parent)
-        except (CellExecutionError, CellTimeoutError) as error:
+        except (CellExecutionError, CellTimeoutError, RuntimeError) as error:  # a kernel that died
             wrong.append(f"it fails: {error}")
         else:
             if not options.check:

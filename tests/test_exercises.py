@@ -143,6 +143,7 @@ def test_what_is_no_function_of_tensors_is_rejected(number: int) -> None:
         (8, ([1 / 6] * 6, [0.7, 0.7, -0.1, -0.1, -0.1, -0.1]), "π is no distribution"),
         (8, ([1 / 6] * 6, [0.2, 0.2, 0.6, 0.0, 0.0, 0.0]), "reaches D"),
         (8, ([1 / 6] * 6, [1.0, 0, 0, 0, 0, 0]), "minus infinity"),
+        (11, lambda c: 0 * c, "0 everywhere"),
         (8, ([0.5, 0.5], [0.5, 0.5]), "shape"),
         (8, ([float("nan")] * 6, [1 / 6] * 6), "nan"),
         (13, "nsr", "set of names"),
@@ -178,9 +179,44 @@ def test_the_verdict_of_the_interval_counts() -> None:
     assert "contain 0" in judge(15, (MEAN, half, True)).line
 
 
+def test_hostile_answers_get_one_line(recwarn: pytest.WarningsRecorder) -> None:
+    class NoArray:
+        def __array__(self, *arguments: Any, **options: Any) -> None:
+            raise RuntimeError
+
+    def loud(z: torch.Tensor) -> None:
+        raise ValueError("first\nsecond " + 500 * "long ")
+
+    for answer, part in (
+        (lambda z: NoArray(), "more than numbers"),
+        (lambda z: z.to("meta"), "more than numbers"),
+        (lambda z: z.to(torch.complex128), "complex"),
+        (lambda z: [1j] * 8, "complex"),
+        (lambda z: ["1"] * 8, "more than numbers"),
+        (lambda z: exit(3), "SystemExit: 3"),
+        (loud, "ValueError: first second long"),
+    ):
+        verdict = judge(6, answer)
+        assert verdict.state == "wrong"
+        assert part in verdict.line
+        assert "\n" not in verdict.line
+        assert len(verdict.line) < 300
+    assert not recwarn
+
+
+def test_distributions_may_be_off_by_rounding_and_stay_as_they_are() -> None:
+    mu, pi = torch.tensor([1 + 9e-6, 0, 0, 0, 0, 0]).double(), torch.eye(6)[0].double() * (1 + 9e-6)
+    before = pi.clone()
+    assert judge(8, (mu, pi)).state == "right"
+    assert torch.equal(pi, before)
+
+
 def test_float32_and_lists_are_answers_too() -> None:
     assert judge(6, lambda z: (-torch.log1p(-z) / z - 1).float()).state == "right"
     assert judge(6, lambda z: (-torch.log1p(-z) / z - 1).tolist()).state == "right"
+    assert judge(
+        6, lambda z: (-np.log1p(-z.flip(0).numpy()) / z.flip(0).numpy() - 1)[::-1]
+    ).state == ("right")
 
 
 def test_an_answer_may_not_change_the_inputs_of_the_check() -> None:

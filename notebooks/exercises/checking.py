@@ -116,11 +116,16 @@ def call(function: Any, *inputs: Any) -> Any:
     copies = [x.clone() if isinstance(x, Tensor) else x for x in inputs]
     try:
         result = function(*copies)
-    except Exception as error:  # whatever a student's code may raise is told, not thrown
-        raise Hint(f"Your function raises {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever a student's code may raise is told
+        raise Hint(f"Your function raises {type(error).__name__}: {_one_line(error)}") from error
     if result is None or result is ...:
         raise Unanswered
     return result
+
+
+def _one_line(error: BaseException) -> str:
+    words = " ".join(str(error).split())
+    return words if len(words) <= 200 else words[:200] + " …"
 
 
 def pair(result: Any, names: str) -> tuple[Any, Any]:
@@ -132,21 +137,27 @@ def pair(result: Any, names: str) -> tuple[Any, Any]:
     return result[0], result[1]
 
 
+def _tensor(result: Any) -> Tensor:
+    array = np.asarray(result)
+    if array.dtype.kind in "US":
+        raise TypeError("text")
+    return torch.from_numpy(np.array(array, complex if array.dtype.kind == "c" else float))
+
+
 def numbers(result: Any, shape: tuple[int, ...], what: str = "Your function's result") -> Tensor:
     """The answer as float64 of this shape, without NaN or infinity."""
     if isinstance(result, (str, bytes, bool, set, dict)):
         raise Hint(f"{what} is a {type(result).__name__}; numbers are asked for.")
-    if isinstance(result, Tensor):
-        found = result.detach()
-    else:
-        try:
-            found = torch.from_numpy(np.asarray(result, dtype=np.float64))
-        except (TypeError, ValueError):
-            kind = type(result).__name__
-            raise Hint(f"{what} is a {kind} that holds more than numbers.") from None
+    try:
+        found = result if isinstance(result, Tensor) else _tensor(result)
+        if found.is_complex():
+            raise Hint(f"{what} holds complex numbers.")
+        found = found.detach().to("cpu", torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(result).__name__
+        raise Hint(f"{what} is a {kind} that holds more than numbers.") from None
     if tuple(found.shape) != shape:
         raise Hint(f"{what} has shape {tuple(found.shape)}; {shape} is asked for.")
-    found = found.to(torch.float64)
     bad = (~found.isfinite()).nonzero()
     if len(bad):
         where = tuple(bad[0].tolist())
