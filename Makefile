@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
 
-.PHONY: help setup demo test test-fast lint format toy compare mutants notebooks notebooks-check docs test-docs policy clean
+.PHONY: help setup demo test test-fast lint format toy compare mutants notebooks notebooks-check docs test-docs policy clean test-trl test-trl-matrix test-verl
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -66,6 +66,34 @@ docs: $(DOCS_INSTALLED)  ## the site: build/docs/index.html
 
 test-docs: $(DOCS_INSTALLED)  ## build the site afresh and open every page in Chromium
 	$(RUN) -m pytest tests/docs -m docs
+
+# TRL pins what it needs at other versions than the GPU set: an environment of its own.
+TRL_ENDS := 1.12.0 1.16.0
+
+.venv-trl/.installed: requirements-trl.txt
+	$(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-trl.txt
+	touch $@
+
+test-trl: .venv-trl/.installed  ## LENS inside TRL's own trainer, on a CPU
+	OMP_NUM_THREADS=1 .venv-trl/bin/python -m pytest -m trl tests/engines
+
+test-trl-matrix: .venv-trl/.installed  ## the same at both ends of the range of TRL releases
+	@for version in $(TRL_ENDS); do echo "TRL $$version"; \
+		.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+			--target build/trl/$$version trl==$$version && \
+		PYTHONPATH=build/trl/$$version OMP_NUM_THREADS=1 \
+			.venv-trl/bin/python -m pytest -m trl tests/engines || exit 1; \
+	done
+
+# verl, like TRL; --no-deps because the file is the whole set.
+.venv-verl/.installed: requirements-verl.txt
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-verl.txt
+	touch $@
+
+test-verl: .venv-verl/.installed  ## LENS inside verl's own trainer and dispatcher, on a CPU
+	OMP_NUM_THREADS=1 .venv-verl/bin/python -m pytest -W ignore -m verl tests/engines
 
 policy: setup  ## rebuild the bundled tiny policy from its corpus
 	$(RUN) -m lens_ref.tiny.pretrain --out runs/policy

@@ -1,0 +1,259 @@
+"""`LensGRPOTrainer`: `trl.GRPOTrainer` with the advantages of any method of `lens_ref.methods`.
+
+TRL computes advantages from rewards alone, in the middle of one private method and without a hook.
+So two methods are wrapped here: `_calculate_rewards`, whose result (gathered over all processes,
+group after group) is put aside, and `_generate_and_score_completions`, whose advantages are
+replaced before TRL shuffles the rows and forgets the groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lens_ref.core import LensConfig, Rollouts
+from lens_ref.engines.groups import GroupIndex, kept_scale, scatter, to_rollouts
+from lens_ref.engines.statistics import group_statistics
+from lens_ref.engines.treatment import Treatment
+from lens_ref.engines.trl_settings import SUPPORTED, check, check_version
+
+try:
+    import trl
+    from accelerate.utils import gather_object
+    from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+    from trl import GRPOConfig, GRPOTrainer
+except ImportError as error:
+    raise ImportError(
+        f"lens_ref.engines.trl needs TRL: pip install '{SUPPORTED}' into an environment of its own "
+        f"({error})"
+    ) from error
+
+check_version(trl.__version__)
+
+STATE_FILE = "lens_ref_state.json"
+"""In a checkpoint folder: the state of a method that keeps one."""
+
+
+class LensGRPOTrainer(GRPOTrainer):
+    """A drop-in for `trl.GRPOTrainer`: the same arguments and four more.
+
+    The weighted sum of the reward functions must lie in [0, 1]. Log-probabilities are those of the
+    policy that sampled, at the sampling temperature: what vLLM or a rollout function reports, else
+    those that TRL computes before its first update, else one forward pass. Groups are formed over
+    all processes. Responses that every reward function declined to score (None) are left out.
+
+    Under TRL's logger `lens_ref/…` holds the group statistics of each batch of responses; TRL's own
+    `frac_reward_zero_std` is about raw rewards and counts negative groups as lost.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: GRPOConfig | None = None,
+        *positional: Any,
+        method: str = "lens",
+        config: LensConfig | None = None,
+        hyperparameters: Mapping[str, Any] | None = None,
+        allow: Collection[str] = (),
+        **keywords: Any,
+    ) -> None:
+        """
+        Args:
+            model, reward_funcs, args, positional, keywords: as `trl.GRPOTrainer` takes them.
+            method: a name of `lens_ref.methods.names()`.
+            config: the reading of LENS, for `lens` and `lens_pooled`; default: the paper's.
+            hyperparameters: of the method and of its state.
+            allow: settings that `lens_ref.engines.trl_settings` would refuse but that are meant.
+
+        Raises:
+            ValueError: a method, a hyperparameter or a setting of `args` that can't work, in one
+                line, before the model is loaded.
+        """
+        if args is None:
+            args = GRPOConfig(loss_type="grpo", scale_rewards="none")
+        self.treatment = Treatment(method, config, hyperparameters)
+        check(args, self.treatment.label, allow)
+        self._rewards_per_func: Tensor | None = None
+        super().__init__(model, reward_funcs, args, *positional, **keywords)
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        self._rewards_per_func = super()._calculate_rewards(*args, **kwargs)
+        return self._rewards_per_func
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        training = self.model.training
+        questions = gather_object([question_id(row.get("prompt", row)) for row in inputs])
+        output = super()._generate_and_score_completions(inputs)
+        size = self.num_generations if training else self.num_generations_eval
+        rollouts, index = self._rollouts(output, group_numbers(questions, size))
+        signal = self.treatment(rollouts, questions[::size], learn=training)
+
+        advantages, keep = scatter(signal, index)  # [N] or [N, T], every process's rows
+        advantages = advantages.float() * kept_scale(keep)  # TRL divides by all rows
+        output["advantages"] = self._own(advantages, output["completion_ids"])
+
+        mode = "train" if training else "eval"
+        for name, number in group_statistics(rollouts, signal).items():
+            self._metrics[mode][f"lens_ref/{name}"].append(number)
+        if advantages.ndim == 2:
+            lengths = rollouts.lengths[index.group, index.column].clamp(min=1)
+            advantages = advantages.sum(-1) / lengths
+        self._rewrite_table(advantages)
+        return output
+
+    def _rollouts(self, output: dict[str, Any], groups: list[int]) -> tuple[Rollouts, GroupIndex]:
+        """The groups of all processes, on the CPU."""
+        mask = output["completion_mask"].bool()
+        if "tool_mask" in output:  # what a tool or an environment wrote is not the policy's
+            mask = mask & output["tool_mask"].bool()
+        logprobs, entropy = self._logprobs(output, mask)
+        rewards = self._rewards()
+        return to_rollouts(
+            groups,
+            rewards.nan_to_num(0.0),
+            self._everyone(logprobs),
+            self._everyone(mask.int()),
+            truncated=self.accelerator.gather(self._truncated(output)).cpu(),
+            entropy=None if entropy is None else self._everyone(entropy),
+            valid=~rewards.isnan(),
+        )
+
+    def _rewards(self) -> Tensor:
+        """`[N]`: the weighted sum over reward functions; NaN where none of them scored."""
+        assert self._rewards_per_func is not None  # super() has just called _calculate_rewards
+        scores = self._rewards_per_func.double().cpu()
+        rewards = (scores * self.reward_weights.double().cpu()).nansum(-1)
+        rewards = rewards.masked_fill(scores.isnan().all(-1), torch.nan)
+        outside = ((rewards < -1e-6) | (rewards > 1 + 1e-6)).nonzero()
+        if len(outside):
+            row = int(outside[0])
+            raise ValueError(
+                f"the reward of response {row} is {rewards[row]:g}: the reward functions, weighted "
+                "by reward_weights, must sum to a number in [0, 1]"
+            )
+        whole = rewards.round()  # float32 weights may sum to 1 ± 1e-7, which is not "correct"
+        return torch.where((rewards - whole).abs() <= 1e-6, whole, rewards)
+
+    def _logprobs(self, output: dict[str, Any], mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """`[N, T]` of the policy that sampled; entropies too where the method needs them."""
+        logprobs = output.get("sampling_per_token_logps")
+        if logprobs is None:
+            logprobs = output.get("old_per_token_logps")
+        entropy = None
+        missing = logprobs is None or self._anywhere(logprobs.isnan() & mask)
+        if missing or self.treatment.needs("entropy"):
+            computed, entropy = self._forward(output)
+            # vLLM reports NaN for a token now and then: the trainer's number stands in
+            logprobs = computed if logprobs is None else logprobs.where(~logprobs.isnan(), computed)
+        return logprobs, entropy
+
+    @torch.no_grad()
+    def _forward(self, output: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+        """One pass of the policy over the responses, by TRL's own method."""
+        compute = self._get_per_token_logps_and_entropies
+        batch_size = self.args.per_device_train_batch_size
+        if not self.model.training:
+            batch_size = self.args.per_device_eval_batch_size
+        accepted = inspect.signature(compute).parameters
+        images = {name: output[name] for name in accepted if name in output}
+        result = compute(
+            self.model,
+            torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1),
+            torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1),
+            output["completion_ids"].size(1),
+            batch_size=batch_size,
+            compute_entropy=self.treatment.needs("entropy"),
+            **images,
+        )
+        return result[0], result[1]
+
+    def _truncated(self, output: dict[str, Any]) -> Tensor:
+        """`[N]` bool, as TRL counts `completions/clipped_ratio`: the last token ends nothing."""
+        ids, mask = output["completion_ids"], output["completion_mask"]
+        ends = getattr(self, "eos_token_ids", [self._tokenizer.eos_token_id])
+        last = ids.gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0)).squeeze(1)
+        return ~torch.isin(last, last.new_tensor([*ends, self._tokenizer.pad_token_id]))
+
+    def _everyone(self, rows: Tensor) -> Tensor:
+        """`[n, t]` here → `[N, T]` of all processes, on the CPU. Not for bool: accelerate's padding
+        makes int64 of it, in those processes alone that have to pad."""
+        return self.accelerator.gather(self.accelerator.pad_across_processes(rows, dim=1)).cpu()
+
+    def _anywhere(self, flags: Tensor) -> bool:
+        """Whether any process has one set: a forward pass may need all of them."""
+        return bool(self.accelerator.gather(flags.any().reshape(1)).any())
+
+    def _own(self, advantages: Tensor, completion_ids: Tensor) -> Tensor:
+        """This process's rows, cut to its own padded length."""
+        rows, width = completion_ids.shape
+        start = self.accelerator.process_index * rows
+        own = advantages[start : start + rows].to(completion_ids.device)
+        return own if own.ndim == 1 else own[:, :width].contiguous()
+
+    def _rewrite_table(self, advantages: Tensor) -> None:
+        """`[N]` into TRL's table of completions, in place of those that TRL has just put there."""
+        table = self._logs["advantages"]
+        for _ in range(min(len(advantages), len(table))):
+            table.pop()
+        table.extend(advantages.tolist())
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.treatment.state is not None and self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial))
+            file = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}" / STATE_FILE
+            saved = {"method": self.treatment.spec.name, "state": self.treatment.state}
+            file.write_text(json.dumps(saved), encoding="utf-8")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if self.treatment.state is not None and checkpoint is not None:
+            self.treatment.state = read_state(Path(checkpoint), self.treatment.spec.name)
+
+
+def question_id(prompt: Any) -> str:
+    """A name for a prompt, text or messages, that is the same in every process and every run."""
+    text = json.dumps(prompt, sort_keys=True, default=lambda other: type(other).__name__)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def group_numbers(questions: list[str], size: int) -> list[int]:
+    """TRL's groups are `size` rows in a row; the same question may come twice in a batch.
+
+    Raises:
+        ValueError: a group that holds two questions.
+    """
+    groups = [row // size for row in range(len(questions))]
+    for row, group in enumerate(groups):
+        if questions[row] != questions[group * size]:
+            raise ValueError(
+                f"group {group} holds responses to different prompts: the sampler must hand out "
+                f"each prompt {size} times in a row (num_generations)"
+            )
+    return groups
+
+
+def read_state(checkpoint: Path, method: str) -> dict[str, Any]:
+    """The state that a method had at a checkpoint.
+
+    Raises:
+        ValueError: there is none, or another method's.
+    """
+    file = checkpoint / STATE_FILE
+    if not file.exists():
+        raise ValueError(
+            f"{checkpoint} holds no {STATE_FILE}: {method} keeps state, and can only be resumed "
+            "from a checkpoint of its own"
+        )
+    saved = json.loads(file.read_text(encoding="utf-8"))
+    if saved["method"] != method:
+        raise ValueError(f"{file} is of {saved['method']!r}: it can't resume {method!r}")
+    return saved["state"]

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# launch.sh RECIPE DATA [override ...]: RECIPE is qwen2.5-3b or llama3.1-8b, DATA the folder that
+# data.py wrote. Overrides are Hydra's.
+set -euo pipefail
+if [ $# -lt 2 ]; then
+  sed -n '2,3s/^# //p' "$0" >&2
+  exit 2
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+data=$(cd "$2" && pwd)
+stop=()  # where the model's own list of end-of-sequence tokens lacks one
+if [ -d "$here/stop/$1" ]; then
+  stop=("+actor_rollout_ref.rollout.engine_kwargs.vllm.generation_config=$here/stop/$1")
+fi
+exec python3 -m verl.trainer.main_ppo --config-path "$here" --config-name "$1" \
+  "data.train_files=$data/train.parquet" "data.val_files=$data/test.parquet" \
+  "${stop[@]}" "${@:3}"
