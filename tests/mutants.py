@@ -44,9 +44,31 @@ WEIGHT, LIKELIHOOD = "core/test_weight.py", "core/test_likelihood.py"
 BAD_INPUT, METHODS = "core/test_bad_input.py", "core/test_methods.py"
 VALUES, STATE = "methods/test_values.py", "methods/test_state.py"
 REPORT = "test_report.py"
+GROUPS = "engines/test_groups.py"
 EVALUATE, ESTIMATES = "rlvr/test_evaluate.py", "rlvr/test_estimates.py"
 
 MUTANTS = [
+    Mutant(
+        "engines: every row into the first column",
+        "engines/groups.py",
+        "column.append(sizes[g])",
+        "column.append(0)",
+        f"{GROUPS}::test_rows_of_a_question_form_a_group_in_their_order",
+    ),
+    Mutant(
+        "engines: padding counts",
+        "engines/groups.py",
+        ".masked_fill(~mask, 0.0)",
+        ".nan_to_num(-1.0)",
+        f"{GROUPS}::test_rows_of_a_question_form_a_group_in_their_order",
+    ),
+    Mutant(
+        "engines: the scale of the kept rows upside down",
+        "engines/groups.py",
+        "keep.numel() / kept",
+        "kept / keep.numel()",
+        f"{GROUPS}::test_scale_of_the_kept_rows",
+    ),
     Mutant(
         "calibrated reward: sign of the penalty flipped",
         "core/reward.py",

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from lens_ref.core import LensConfig, Rollouts
 from lens_ref.engines.groups import GroupIndex, kept_scale, scatter, to_rollouts
+from lens_ref.engines.state import read_state, write_state
 from lens_ref.engines.statistics import group_statistics
 from lens_ref.engines.treatment import Treatment
 from lens_ref.engines.trl_settings import SUPPORTED, check, check_version
@@ -36,9 +37,6 @@ except ImportError as error:
     ) from error
 
 check_version(trl.__version__)
-
-STATE_FILE = "lens_ref_state.json"
-"""In a checkpoint folder: the state of a method that keeps one."""
 
 
 class LensGRPOTrainer(GRPOTrainer):
@@ -207,11 +205,11 @@ class LensGRPOTrainer(GRPOTrainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
-        if self.treatment.state is not None and self.args.should_save:
+        if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial))
-            file = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}" / STATE_FILE
-            saved = {"method": self.treatment.spec.name, "state": self.treatment.state}
-            file.write_text(json.dumps(saved), encoding="utf-8")
+            write_state(
+                folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}", self.treatment
+            )
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -239,21 +237,3 @@ def group_numbers(questions: list[str], size: int) -> list[int]:
                 f"each prompt {size} times in a row (num_generations)"
             )
     return groups
-
-
-def read_state(checkpoint: Path, method: str) -> dict[str, Any]:
-    """The state that a method had at a checkpoint.
-
-    Raises:
-        ValueError: there is none, or another method's.
-    """
-    file = checkpoint / STATE_FILE
-    if not file.exists():
-        raise ValueError(
-            f"{checkpoint} holds no {STATE_FILE}: {method} keeps state, and can only be resumed "
-            "from a checkpoint of its own"
-        )
-    saved = json.loads(file.read_text(encoding="utf-8"))
-    if saved["method"] != method:
-        raise ValueError(f"{file} is of {saved['method']!r}: it can't resume {method!r}")
-    return saved["state"]
