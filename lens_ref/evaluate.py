@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lens_ref.train import OneLineParser, settings
+from lens_ref.train import OneLineParser, one_line_errors, settings
 
 EXTRA = (
     "error: evaluating needs the packages of the `train` extra: pip install 'lens-ref[train]' "
@@ -118,44 +118,20 @@ def main(arguments: list[str] | None = None) -> int:
     shares = arguments[:1] == ["overlap"]
     parser = build_overlap_parser() if shares else build_parser()
     args = parser.parse_args(arguments[1:] if shares else arguments)
-    try:
-        return _run(args, shares)
-    except ModuleNotFoundError as error:
-        if args.debug:
-            raise
-        print(EXTRA.format(error.name), file=sys.stderr)
-        return 2
+    return one_line_errors(
+        lambda: _run(args, shares),
+        args.debug,
+        EXTRA,
+        "rollout.batch_rows or rollout.max_new_tokens lower",
+    )
 
 
 def _run(args: argparse.Namespace, shares: bool) -> int:
-    import torch
-
     from lens_ref.evaluating import session
-    from lens_ref.rlvr.errors import Interrupted, UserError
 
-    try:
-        if shares:
-            return session.compare_sets(args.a, args.b, Path(args.out) if args.out else None)
-        return session.run(_request(args))
-    except torch.OutOfMemoryError as error:
-        if args.debug:
-            raise
-        shortage = str(error).splitlines()[0]
-        print(
-            f"error: out of GPU memory ({shortage}); set rollout.batch_rows or "
-            "rollout.max_new_tokens lower",
-            file=sys.stderr,
-        )
-        return 2
-    except UserError as error:
-        if args.debug:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (Interrupted, KeyboardInterrupt):
-        if args.debug:
-            raise
-        return 130
+    if shares:
+        return session.compare_sets(args.a, args.b, Path(args.out) if args.out else None)
+    return session.run(_request(args))
 
 
 def _request(args: argparse.Namespace) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 TRAIN_EXTRA = (
@@ -111,42 +112,51 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     args = build_parser().parse_args(arguments)
+    hint = "rollout.batch_rows, rollout.max_new_tokens or loss.micro_batch_tokens lower, or see"
+    return one_line_errors(lambda: _run(args), args.debug, TRAIN_EXTRA, f"{hint} --dry-run")
+
+
+def one_line_errors(work: Callable[[], int], debug: bool, missing: str, shortage: str) -> int:
+    """The exit status of a command, whose errors are one line each: 2, or 130 after Ctrl-C.
+
+    Args:
+        debug: let everything through, with its traceback.
+        missing: what to print where a package is not installed; {} is its name.
+        shortage: what to set where GPU memory ran out.
+    """
     try:
-        return _run(args)
+        import torch
+
+        from lens_ref.rlvr.errors import Interrupted, UserError
+
+        try:
+            return work()
+        except torch.OutOfMemoryError as error:
+            if debug:
+                raise
+            what = str(error).splitlines()[0]
+            print(f"error: out of GPU memory ({what}); set {shortage}", file=sys.stderr)
+            return 2
+        except UserError as error:
+            if debug:
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        except (Interrupted, KeyboardInterrupt):
+            if debug:
+                raise
+            return 130
     except ModuleNotFoundError as error:
-        if args.debug:
+        if debug:
             raise
-        print(TRAIN_EXTRA.format(error.name), file=sys.stderr)
+        print(missing.format(error.name), file=sys.stderr)
         return 2
 
 
 def _run(args: argparse.Namespace) -> int:
-    import torch
-
     from lens_ref.rlvr import session
-    from lens_ref.rlvr.errors import Interrupted, UserError
 
-    try:
-        return session.run(args.out, args.name, args.resume, args.dry_run, *_recipe(args))
-    except torch.OutOfMemoryError as error:
-        if args.debug:
-            raise
-        shortage = str(error).splitlines()[0]
-        print(
-            f"error: out of GPU memory ({shortage}); set rollout.batch_rows, "
-            "rollout.max_new_tokens or loss.micro_batch_tokens lower, or see --dry-run",
-            file=sys.stderr,
-        )
-        return 2
-    except UserError as error:
-        if args.debug:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (Interrupted, KeyboardInterrupt):
-        if args.debug:
-            raise
-        return 130
+    return session.run(args.out, args.name, args.resume, args.dry_run, *_recipe(args))
 
 
 def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict[str, Any]]:

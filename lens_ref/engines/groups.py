@@ -19,6 +19,9 @@ from lens_ref.core.groups import Rollouts, Signal
 ROUNDING = 1e-3
 """Half-precision engines report log-probabilities up to this much above 0; they count as 0."""
 
+REWARD_ROUNDING = 1e-6
+"""Rewards this close to a whole number count as it."""
+
 
 @dataclass(frozen=True)
 class GroupIndex:
@@ -109,6 +112,13 @@ def scatter(signal: Signal, index: GroupIndex) -> tuple[Tensor, Tensor]:
     """
     cell = (index.group, index.column)
     return signal.advantages[cell], signal.keep[cell]
+
+
+def whole_rewards(rewards: Tensor) -> Tensor:
+    """`[N]` rewards, those within `REWARD_ROUNDING` of a whole number made whole: float32 sums and
+    weights give 1 ± 1e-7, which is not "correct"."""
+    whole = rewards.round()
+    return torch.where((rewards - whole).abs() <= REWARD_ROUNDING, whole, rewards)
 
 
 def kept_scale(keep: Tensor) -> float:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lens_ref.engines.treatment import Treatment
+from lens_ref.methods.treatment import Treatment
 
 STATE_FILE = "lens_ref_state.json"
 

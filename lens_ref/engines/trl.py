@@ -19,11 +19,18 @@ import torch
 from torch import Tensor
 
 from lens_ref.core import LensConfig, Rollouts
-from lens_ref.engines.groups import GroupIndex, kept_scale, scatter, to_rollouts
+from lens_ref.engines.groups import (
+    REWARD_ROUNDING,
+    GroupIndex,
+    kept_scale,
+    scatter,
+    to_rollouts,
+    whole_rewards,
+)
 from lens_ref.engines.state import read_state, write_state
 from lens_ref.engines.statistics import group_statistics
-from lens_ref.engines.treatment import Treatment
 from lens_ref.engines.trl_settings import SUPPORTED, check, check_version
+from lens_ref.methods.treatment import Treatment
 
 try:
     import trl
@@ -130,15 +137,14 @@ class LensGRPOTrainer(GRPOTrainer):
         scores = self._rewards_per_func.double().cpu()
         rewards = (scores * self.reward_weights.double().cpu()).nansum(-1)
         rewards = rewards.masked_fill(scores.isnan().all(-1), torch.nan)
-        outside = ((rewards < -1e-6) | (rewards > 1 + 1e-6)).nonzero()
+        outside = ((rewards < -REWARD_ROUNDING) | (rewards > 1 + REWARD_ROUNDING)).nonzero()
         if len(outside):
             row = int(outside[0])
             raise ValueError(
                 f"the reward of response {row} is {rewards[row]:g}: the reward functions, weighted "
                 "by reward_weights, must sum to a number in [0, 1]"
             )
-        whole = rewards.round()  # float32 weights may sum to 1 ± 1e-7, which is not "correct"
-        return torch.where((rewards - whole).abs() <= 1e-6, whole, rewards)
+        return whole_rewards(rewards)
 
     def _logprobs(self, output: dict[str, Any], mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """`[N, T]` of the policy that sampled; entropies too where the method needs them."""

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from lens_ref.engines import verl_rows, verl_settings
 from lens_ref.engines.state import read_state, write_state
-from lens_ref.engines.treatment import Treatment
 from lens_ref.engines.verl_settings import ESTIMATOR, SUPPORTED, TRAINER_MODE
+from lens_ref.methods.treatment import Treatment
 
 try:
     import transfer_queue as tq

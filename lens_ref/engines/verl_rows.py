@@ -14,12 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lens_ref.engines.groups import kept_scale, scatter, to_rollouts
+from lens_ref.engines.groups import REWARD_ROUNDING, kept_scale, scatter, to_rollouts, whole_rewards
 from lens_ref.engines.statistics import group_statistics
-from lens_ref.engines.treatment import Treatment
-
-ROUNDING = 1e-6
-"""Rewards this close to 0 or 1 count as such: float32 sums."""
+from lens_ref.methods.treatment import Treatment
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def advantages(
 def _rewards(token_level_rewards: Tensor, uids: Sequence[str]) -> Tensor:
     """`[N]`: each response's reward, whole numbers up to rounding made whole."""
     rewards = token_level_rewards.double().sum(-1)
-    inside = (rewards >= -ROUNDING) & (rewards <= 1 + ROUNDING)
+    inside = (rewards >= -REWARD_ROUNDING) & (rewards <= 1 + REWARD_ROUNDING)
     for row in (~inside).nonzero().flatten().tolist():
         raise ValueError(
             f"the reward of response {row} (uid {uids[row]}) is {rewards[row]:g}, outside [0, 1]: "
@@ -88,8 +85,7 @@ def _rewards(token_level_rewards: Tensor, uids: Sequence[str]) -> Tensor:
             "reward.custom_reward_function.path=pkg://lens_ref.engines.verl_reward (verl's own "
             "math_dapo gives -1 and 1)"
         )
-    whole = rewards.round()
-    return torch.where((rewards - whole).abs() <= ROUNDING, whole, rewards)
+    return whole_rewards(rewards)
 
 
 def _scale(keep: Tensor, tokens: Tensor, loss_agg_mode: str) -> float:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from lens_ref.engines.treatment import Treatment
+from lens_ref.methods.treatment import Treatment
 
 ESTIMATOR = "lens"
 TRAINER_MODE = "lens_sync"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from lens_ref.evaluating.columns import as_csv
+from lens_ref.rlvr import run_folder
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.run_folder import write_atomic
 
 FILE = "counts.csv"
 DIGITS = 9
@@ -64,7 +64,7 @@ def read_begun(path: Path) -> list[Count]:
 def write(path: Path, counts: Sequence[Count]) -> None:
     """Replace the file."""
     with writing(path):
-        write_atomic(path, as_csv(COLUMNS, map(astuple, counts)))
+        run_folder.write_atomic(path, as_csv(COLUMNS, map(astuple, counts)))
 
 
 def append(path: Path, counts: Sequence[Count]) -> None:
@@ -75,14 +75,9 @@ def append(path: Path, counts: Sequence[Count]) -> None:
         os.fsync(file.fileno())
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror}; mend that and give the same command again"
-        ) from error
+def writing(path: Path) -> AbstractContextManager[None]:
+    """`run_folder.writing` for files of this command, which goes on when it is given again."""
+    return run_folder.writing(path, "give the same command again")
 
 
 def _text(path: Path) -> str:

@@ -55,15 +55,13 @@ def _format(value: Any) -> str:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a full or unwritable disk into one line."""
+def writing(path: Path, then: str | None = None) -> Iterator[None]:
+    """Turn a full or unwritable disk into one line; `then` is what to do once that is mended."""
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror}; mend that and go on with "
-            f"--resume {path.parent}"
-        ) from error
+        then = then or f"go on with --resume {path.parent}"
+        raise UserError(f"cannot write {path}: {error.strerror}; mend that and {then}") from error
 
 
 class Table:

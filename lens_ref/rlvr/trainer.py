@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from lens_ref.methods.treatment import Treatment
 from lens_ref.rlvr import checkpoint, evaluation, metrics
 from lens_ref.rlvr.adapter import adapter_hash, adapter_tensors, has_adapter
 from lens_ref.rlvr.batch import Batch
@@ -29,7 +30,6 @@ from lens_ref.rlvr.sampler import derive_seed, make_sampler
 from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.stopwatch import Stopwatch, describe_gpu, peak_gb, reset_peak
 from lens_ref.rlvr.tasks import Questions, common_ids
-from lens_ref.rlvr.treatment import Treatment
 from lens_ref.rlvr.update import Updater, UpdateStats, loss_settings
 from lens_ref.verifier import Verifier
 
@@ -77,8 +77,8 @@ class Trainer:
         """
         self.config, self.folder, self.policy, self.data = config, folder, policy, data
         self.verifier, self.stop, self.report = verifier, stop, report
-        name, _ = parse_method(config.method)
-        self.treatment = Treatment(config.method)
+        name, given = parse_method(config.method)
+        self.treatment = Treatment(name, hyperparameters=given)
         self.updater = Updater(
             policy, config.rollout, config.optimizer, loss_settings(config.loss, name), stop.check
         )
@@ -168,7 +168,8 @@ class Trainer:
         batch = self.updater.freeze_old(batch)
         self._check_drift(metrics.mean_drift(batch))  # 0 with the sampler's own: see _update
         clock.lap("old")
-        batch = replace(batch, signal=self.treatment(batch))
+        ids = [question.id for question in questions]
+        batch = replace(batch, signal=self.treatment(batch.rollouts(), ids))
         clock.lap("advantage")
         self.tokens += int(samples.lengths.sum())
         self.verdicts.update(reason for group in batch.reasons for reason in group)

@@ -12,7 +12,7 @@ import torch
 from lens_ref import DomainError, LensConfig, Rollouts, lens_advantages, methods
 from lens_ref.core.groups import Signal
 from lens_ref.engines.groups import kept_scale, scatter, to_rollouts
-from lens_ref.engines.treatment import Treatment
+from lens_ref.methods.treatment import Treatment
 
 NAN = math.nan
 
@@ -192,7 +192,7 @@ def test_a_treatment_refuses_what_it_cannot_do(arguments: dict, message: str) ->
 
 def test_importing_the_package_imports_no_engine() -> None:
     code = (
-        "import sys, lens_ref.engines, lens_ref.engines.groups, lens_ref.engines.treatment;"
+        "import sys, lens_ref.engines, lens_ref.engines.groups, lens_ref.methods.treatment;"
         "print([m for m in ('trl', 'verl', 'transformers', 'vllm', 'ray') if m in sys.modules])"
     )
     command = [sys.executable, "-c", code]

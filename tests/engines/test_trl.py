@@ -18,8 +18,8 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from lens_ref import LensConfig, Signal, grpo_loss, lens_advantages, methods
-from lens_ref.engines.treatment import Treatment
 from lens_ref.engines.trl import LensGRPOTrainer, group_numbers, question_id
+from lens_ref.methods.treatment import Treatment
 from tests.engines.trl_helpers import GROUP, Recorder, grouped, questions, trainer
 
 pytestmark = pytest.mark.trl

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lens_ref.engines.treatment import Treatment
 from lens_ref.engines.verl_settings import REFUSALS, check, check_version, lookup, treatment
+from lens_ref.methods.treatment import Treatment
 
 GOOD: dict[str, Any] = {
     "algorithm": {

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from lens_ref import methods
+from lens_ref.methods.treatment import Treatment
 from lens_ref.rlvr import checkpoint
+from lens_ref.rlvr.config import parse_method
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.run_folder import RunFolder
-from lens_ref.rlvr.treatment import Treatment
 from tests.rlvr.helpers import small_config
 from tests.rlvr.runs import StopAt, assert_same_run, run, tensors, trainer
 
@@ -78,7 +79,8 @@ def test_forgetting_the_state_would_show(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_settings_of_the_state_come_from_the_command() -> None:
-    treatment = Treatment("lens_pooled:count=4,d0=2,alpha=0.5")
+    name, given = parse_method("lens_pooled:count=4,d0=2,alpha=0.5")
+    treatment = Treatment(name, hyperparameters=given)
     assert treatment.state == {"count": 4.0, "d0": 2.0, "questions": {}}
     assert Treatment("grpo").state is None
 

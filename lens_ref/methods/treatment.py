@@ -1,4 +1,4 @@
-"""A method at work inside an engine: it sees every batch once and carries its state along."""
+"""A method at work over many batches: it sees each once and carries its state along."""
 
 from __future__ import annotations
 
