@@ -32,7 +32,7 @@ test-fast: setup  ## the fast tests alone
 	$(RUN) -m pytest -n 2 --dist worksteal -m "not gpu and not docs and not slow"
 
 lint: setup  ## ruff, and mypy on core and methods
-	$(RUN) -m ruff check .
+	$(RUN) -m ruff check --no-cache .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 

@@ -27,7 +27,15 @@ import torch
 from classroom import line, start
 from training import one_thread, train
 
-from lens_ref import LensConfig, group_kind, grpo_loss, lens_advantages, neg_to_mixed_rms, pass_at_k
+from lens_ref import (
+    LensConfig,
+    group_kind,
+    grpo_loss,
+    lens_advantages,
+    methods,
+    neg_to_mixed_rms,
+    pass_at_k,
+)
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import load
 from lens_ref.rlvr.grading import grade
@@ -36,7 +44,6 @@ from lens_ref.rlvr.report_data import display, read_committed
 from lens_ref.rlvr.sampler import make_sampler
 from lens_ref.rlvr.statistics import bootstrap_interval, moving_average, t_interval
 from lens_ref.rlvr.tasks import load_questions
-from lens_ref.rlvr.treatment import Treatment
 from lens_ref.rlvr.update import Updater
 from lens_ref.tiny import task
 from lens_ref.verifier import Verifier
@@ -163,7 +170,8 @@ print({word: int((kind == i).sum()) for i, word in enumerate(words)})
 updater = Updater(policy, config.rollout, config.optimizer, config.loss, lambda: None)
 with one_thread():
     batch = updater.freeze_old(batch)
-grpo, lens = Treatment("grpo")(batch), Treatment("lens")(batch)
+rollouts = batch.rollouts()
+grpo, lens = methods.get("grpo")(rollouts), methods.get("lens")(rollouts)
 print("advantages [B, G] =", tuple(lens.advantages.shape))
 negative = kind == 0
 print("largest |A| in negative groups:")
@@ -285,7 +293,7 @@ def one_update(method, groups):
     updater = Updater(fresh, config.rollout, optimizer, config.loss, lambda: None)
     before = torch.cat([p.detach().flatten() for p in fresh.model.parameters()])
     with one_thread():
-        stats = updater.step(replace(batch, signal=Treatment(method)(batch)), groups, update=0)
+        stats = updater.step(replace(batch, signal=method(rollouts)), groups, update=0)
         after = torch.cat([p.detach().flatten() for p in fresh.model.parameters()])
         logprob = updater.freeze_old(batch).sequence_logprobs()[sure, 0]
     return stats, (after - before).norm(), logprob - batch.sequence_logprobs()[sure, 0]
@@ -295,10 +303,10 @@ only_sure = slice(sure, sure + 1)
 assert batch.texts[sure][0] == Counter(batch.texts[sure]).most_common(1)[0][0]
 print("                           loss   grad_norm   |change of θ|   change of log π(sure answer)")
 for name, method, groups in (
-    ("GRPO, whole batch", "grpo", slice(None)),
-    ("GRPO, sure group alone", "grpo", only_sure),
-    ("LENS, sure group alone", "lens", only_sure),
-    ("LENS, no 1/G, alone", "lens:preset=neg_unscaled", only_sure),
+    ("GRPO, whole batch", methods.get("grpo"), slice(None)),
+    ("GRPO, sure group alone", methods.get("grpo"), only_sure),
+    ("LENS, sure group alone", methods.get("lens"), only_sure),
+    ("LENS, no 1/G, alone", methods.get("lens", preset="neg_unscaled"), only_sure),
 ):
     stats, moved, change = one_update(method, groups)
     loss = abs(stats.loss) if abs(stats.loss) < 1e-6 else stats.loss
