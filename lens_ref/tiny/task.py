@@ -6,8 +6,8 @@ A question of level L is a start number and L labelled steps, applied in order:
     response   (a) 9+5=14 (b) 14*7=26 (c) 26-11=15 \\boxed{15}
 
 A *fact* is one step: 36 accumulators x 5 operands x 3 operations = 540 of them. The operands are
-coprime to 36, so each step is one-to-one and a single slip is never undone by right steps after it;
-that makes pass@1 fall with the level.
+coprime to 36, so each step is one-to-one: one slip is never undone by right steps after it (two
+slips can cancel). That makes pass@1 fall with the level.
 
 The corpus that the policy is pre-trained on teaches the facts unevenly (`fact_table`): 297 rightly,
 54 confidently wrongly, 189 as one of twelve results at random. They are what correct, negative and
