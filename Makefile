@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
 
-.PHONY: help setup demo test test-fast lint format toy compare mutants notebooks notebooks-check docs test-docs policy clean test-trl test-trl-matrix test-verl
+.PHONY: help setup demo test test-fast lint format toy compare mutants notebooks notebooks-check docs test-docs policy clean test-trl test-trl-matrix test-verl mutants-trl mutants-verl soak
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -95,8 +95,17 @@ test-trl-matrix: .venv-trl/.installed  ## the same at both ends of the range of 
 test-verl: .venv-verl/.installed  ## LENS inside verl's own trainer and dispatcher, on a CPU
 	OMP_NUM_THREADS=1 .venv-verl/bin/python -m pytest -W ignore -m verl tests/engines
 
+mutants-trl: .venv-trl/.installed  ## break the TRL engine on purpose
+	.venv-trl/bin/python tests/mutants.py trl:
+
+mutants-verl: .venv-verl/.installed  ## break the verl engine on purpose
+	.venv-verl/bin/python tests/mutants.py verl:
+
+soak: setup  ## slow checks of reliability; figures go to results/reliability
+	$(RUN) -m tests.soak
+
 policy: setup  ## rebuild the bundled tiny policy from its corpus
 	$(RUN) -m lens_ref.tiny.pretrain --out runs/policy
 
-clean:  ## remove .venv, the site and caches
-	rm -rf $(VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis
+clean:  ## remove all virtual environments, the site and caches
+	rm -rf $(VENV) .venv-trl .venv-verl build .pytest_cache .ruff_cache .mypy_cache .hypothesis

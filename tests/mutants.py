@@ -3,6 +3,9 @@
     python tests/mutants.py            (or `make mutants`)
     python tests/mutants.py guard clip  only the mutants whose name holds one of the words
 
+Those of the engines need an engine, which has an environment of its own (`make mutants-trl`,
+`make mutants-verl`); elsewhere they are left out, and that is said.
+
 Each mutant replaces one piece of text that occurs exactly once in its file. It is killed when the
 named test fails *by assertion*: an import error or a crash doesn't count. A no-op edit must
 survive all the named tests, which also shows that they pass on the unchanged source. To add a
@@ -11,6 +14,7 @@ mutant, add a line to MUTANTS.
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import os
 import shutil
@@ -36,6 +40,11 @@ class Mutant(NamedTuple):
     new: str
     test: str  # under tests/
 
+    @property
+    def engine(self) -> str | None:
+        """The package that the test needs beside the project's own."""
+        return {"trl": "trl", "verl": "verl"}.get(self.name.partition(":")[0])
+
 
 ADVANTAGES, ROWS, LOSS = "core/test_advantages.py", "core/test_rows.py", "core/test_loss.py"
 GOLDEN, PROPERTIES = "core/test_golden.py", "core/test_properties.py"
@@ -45,6 +54,7 @@ BAD_INPUT, METHODS = "core/test_bad_input.py", "core/test_methods.py"
 VALUES, STATE = "methods/test_values.py", "methods/test_state.py"
 REPORT = "test_report.py"
 GROUPS = "engines/test_groups.py"
+TRL, VERL = "engines/test_trl.py", "engines/test_verl.py"
 EVALUATE, ESTIMATES = "rlvr/test_evaluate.py", "rlvr/test_estimates.py"
 
 MUTANTS = [
@@ -664,6 +674,118 @@ MUTANTS = [
         "sources.bare(problem)",
         f"{ESTIMATES}::test_what_normalisation_makes_equal",
     ),
+    Mutant(
+        "trl: an evaluation teaches the state",
+        "engines/trl.py",
+        "questions[::size], learn=training)",
+        "questions[::size], learn=True)",
+        f"{TRL}::test_an_evaluation_leaves_the_state_alone",
+    ),
+    Mutant(
+        "trl: every process takes the first rows",
+        "engines/trl.py",
+        "start = self.accelerator.process_index * rows",
+        "start = 0 * rows",
+        "engines/test_trl_runs.py::test_two_processes_share_their_groups",
+    ),
+    Mutant(
+        "trl: the loss divides by rows left out",
+        "engines/trl.py",
+        "advantages.float() * kept_scale(keep)",
+        "advantages.float()",
+        f"{TRL}::test_a_response_that_nobody_scored_is_left_out",
+    ),
+    Mutant(
+        "trl: the sampler's log-probabilities are passed over",
+        "engines/trl.py",
+        'logprobs = output.get("sampling_per_token_logps")',
+        "logprobs = None",
+        f"{TRL}::test_confidence_is_of_the_sampler_where_it_reports_log_probabilities",
+    ),
+    Mutant(
+        "trl: a token without a score is certain",
+        "engines/trl.py",
+        "logprobs.where(~logprobs.isnan(), computed)",
+        "logprobs.nan_to_num(0.0)",
+        f"{TRL}::test_a_token_that_the_sampler_could_not_score_is_scored_by_the_trainer",
+    ),
+    Mutant(
+        "trl: weights of reward functions are lost",
+        "engines/trl.py",
+        "(scores * self.reward_weights.double().cpu()).nansum(-1)",
+        "scores.nanmean(-1)",
+        f"{TRL}::test_several_reward_functions_are_summed_with_their_weights",
+    ),
+    Mutant(
+        "trl: TRL's own advantages stay in its table",
+        "engines/trl.py",
+        "        self._rewrite_table(advantages)\n",
+        "        pass\n",
+        f"{TRL}::test_trls_table_holds_these_advantages",
+    ),
+    Mutant(
+        "trl: a resumed state is forgotten",
+        "engines/trl.py",
+        "self.treatment.state = read_state(Path(checkpoint)",
+        "_ = read_state(Path(checkpoint)",
+        "engines/test_trl_runs.py::test_a_resumed_run_is_the_straight_run",
+    ),
+    Mutant(
+        "verl: rejected rows count",
+        "engines/verl_rows.py",
+        "valid=mask.any(-1),",
+        "valid=None,",
+        f"{VERL}::test_rejected_rows_leave_their_group",
+    ),
+    Mutant(
+        "verl: the loss divides by rows left out",
+        "engines/verl_rows.py",
+        "return kept_scale(keep[present])",
+        "return 1.0",
+        f"{VERL}::test_verls_loss_of_the_advantages_is_this_projects_loss",
+    ),
+    Mutant(
+        "verl: the loss counts verl's padding",
+        "engines/verl_rows.py",
+        "return kept_scale(keep[present])",
+        "return kept_scale(keep)",
+        f"{VERL}::test_sums_over_tokens_count_rows_or_nothing",
+    ),
+    Mutant(
+        "verl: a question is new at every visit",
+        "engines/verl_rows.py",
+        "[of_uid[uid] for uid in index.uids]",
+        "[str(uid) for uid in index.uids]",
+        f"{VERL}::test_a_method_with_state_remembers_questions_over_batches",
+    ),
+    Mutant(
+        "verl: the last token's reward alone",
+        "engines/verl_rows.py",
+        "token_level_rewards.double().sum(-1)",
+        "token_level_rewards.double()[:, -1]",
+        f"{VERL}::test_verls_dispatcher_gives_the_advantages_of_lens",
+    ),
+    Mutant(
+        "verl: advantages on padding",
+        "engines/verl_rows.py",
+        "by_row.masked_fill(~mask, 0.0)",
+        "by_row.expand(mask.shape)",
+        f"{VERL}::test_verls_dispatcher_gives_the_advantages_of_lens",
+    ),
+    Mutant(
+        "verl: a response of the greatest length has ended",
+        "engines/verl.py",
+        "truncated=lengths >= self",
+        "truncated=lengths > self",
+        f"{VERL}::test_truncated_responses_are_those_at_the_length_limit",
+    ),
+    Mutant(
+        "verl: the state stays out of the checkpoint",
+        "engines/verl.py",
+        "        write_state(self._folder(self.global_steps), self.treatment)\n",
+        "",
+        f"{VERL}::test_the_state_is_in_the_checkpoint",
+    ),
 ]
 NO_OP = ("core/advantage.py", '"""The practical LENS algorithm:', '"""The same LENS algorithm:')
 
@@ -745,16 +867,19 @@ def mutated(copy: Path, file: str, old: str, new: str, tests: list[str]) -> str:
 
 
 def main(words: list[str]) -> int:
-    chosen = [m for m in MUTANTS if not words or any(w in m.name for w in words)]
+    named = [m for m in MUTANTS if not words or any(w in m.name for w in words)]
+    chosen = [m for m in named if m.engine is None or importlib.util.find_spec(m.engine)]
     if not chosen:
-        print(f"no mutant's name holds {' or '.join(words)}")
+        print(f"no mutant's name holds {' or '.join(words)}, or its engine is not installed")
         return 2
+    if left_out := len(named) - len(chosen):
+        print(f"{left_out} left out, whose engine is not here: make mutants-trl, make mutants-verl")
     start = time.monotonic()
     os.environ["OMP_NUM_THREADS"] = "1"
     killed, width = 0, max(len(m.name) for m in chosen)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder).resolve()
-        for name in ("lens_ref", "tests"):
+        for name in ("lens_ref", "recipes", "tests"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / name, copy / name, ignore=ignored)
         shutil.copy(ROOT / "pyproject.toml", copy)

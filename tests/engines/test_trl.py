@@ -253,14 +253,14 @@ def test_several_reward_functions_are_summed_with_their_weights(tmp_path: Path) 
         return [float(ids[0] % 2) for ids in completion_ids]
 
     def second(completion_ids: list[list[int]], **_: Any) -> list[float]:
-        return [1.0] * len(completion_ids)
+        return [float(ids[0] % 4 < 2) for ids in completion_ids]
 
     run = trainer(tmp_path, reward_funcs=[first, second], reward_weights=[0.7, 0.3])
     batch = sample(run)
-    # odd first tokens get .7 + .3, which must count as fully correct, the others .3
-    odd = (batch["completion_ids"][:, 0] % 2 == 1).view(-1, GROUP)
-    rewards = torch.where(odd, 1.0, torch.tensor(0.3).double())
-    batch["rewards"] = rewards.flatten()
+    # both: .7 + .3, which must count as fully correct; 3 modulo 4: .7, 0 modulo 4: .3
+    level = torch.tensor([0.3, 1.0, 0.0, 0.7]).double()
+    batch["rewards"] = level[batch["completion_ids"][:, 0] % 4]
+    assert len(batch["rewards"].unique()) == 4
     agrees(batch, lens_advantages(grouped(batch)))
 
 
