@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 RESAMPLES = 10_000
 CHUNK = 4_000_000  # random indices drawn at once, 32 MB
@@ -78,6 +78,42 @@ def t_interval(values: Sequence[float] | np.ndarray) -> Interval:
     mean = float(array.mean())
     half = float(stats.t.ppf(0.975, array.size - 1) * array.std(ddof=1) / np.sqrt(array.size))
     return Interval(mean, mean - half, mean + half)
+
+
+def paired_power(effect: float, spread: float, n: int) -> float:
+    """The chance that a paired two-sided t test at 5 % finds a true mean difference.
+
+    Args:
+        effect: the true mean of the n differences.
+        spread: their standard deviation, in the same unit.
+        n: number of pairs, at least 2.
+    """
+    # the square of Student's t has an F distribution, noncentral where there is an effect
+    bound = stats.f.isf(0.05, 1, n - 1)
+    shift = max(n * (effect / spread) ** 2, 1e-12)  # scipy 1.17 gives -.95 for exactly 0
+    return float(stats.ncf.sf(bound, 1, n - 1, shift))
+
+
+def detectable(spread: float, n: int, power: float = 0.8) -> float:
+    """The smallest true difference that n pairs find with a chance of `power`; see `paired_power`.
+
+    Raises:
+        ValueError: fewer than two pairs, or a spread that is not positive.
+    """
+    if n < 2 or not spread > 0:
+        raise ValueError(f"at least 2 pairs and a positive spread are needed: {n}, {spread}")
+    high = 20.0  # in units of the spread: two pairs find 16 of them
+    return float(spread * optimize.brentq(lambda d: paired_power(d, 1.0, n) - power, 1e-6, high))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of one family adjusted by Holm's step-down rule, in their order."""
+    ranked = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(ranked):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
 
 
 def moving_average(values: Sequence[float] | np.ndarray, window: int) -> np.ndarray:
