@@ -219,8 +219,8 @@ class LensGRPOTrainer(GRPOTrainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        if self.treatment.state is not None and checkpoint is not None:
-            self.treatment.state = read_state(Path(checkpoint), self.treatment.spec.name)
+        if checkpoint is not None:
+            read_state(Path(checkpoint), self.treatment)
 
 
 def question_id(prompt: Any) -> str:

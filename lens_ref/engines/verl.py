@@ -153,7 +153,7 @@ class LensTrainer(PPOTrainerSync):
             mask=data["response_mask"],
             entropy=data.get("entropy", None),
             # as verl counts response_length/clip_ratio
-            truncated=lengths >= self.config.data.max_response_length,
+            truncated=lengths >= self.config.actor_rollout_ref.rollout.response_length,
             questions=None if prompts is None else verl_rows.question_names(prompts.unbind()),
         )
 
@@ -163,14 +163,14 @@ class LensTrainer(PPOTrainerSync):
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
-        if self.treatment.state is not None and self.global_steps > 0:
+        if self.global_steps > 0:
             given = self.config.trainer.resume_mode == "resume_path"
             folder = (
                 Path(self.config.trainer.resume_from_path)
                 if given
                 else self._folder(self.global_steps)
             )
-            self.treatment.state = read_state(folder, self.treatment.spec.name)
+            read_state(folder, self.treatment)
 
     def _folder(self, step: int) -> Path:
         return Path(self.config.trainer.default_local_dir) / f"global_step_{step}"

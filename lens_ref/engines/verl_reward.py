@@ -24,13 +24,19 @@ def _verifier() -> Verifier:
 
 
 def compute_score(
-    data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
+    data_source: str, solution_str: str, ground_truth: str | float, extra_info: Any = None, **_: Any
 ) -> float:
     """The reward of one response, 0.0 or 1.0; called from verl's threads.
 
     Args:
         data_source, extra_info: as verl passes them; every source is graded alike.
         solution_str: the response.
-        ground_truth: the gold answer.
+        ground_truth: the gold answer; a number counts as its text.
+
+    Raises:
+        TypeError: a gold that is neither text nor a number.
     """
-    return _verifier().grade([ground_truth], [solution_str])[0].reward
+    if not isinstance(ground_truth, str | int | float):
+        kind = type(ground_truth).__name__
+        raise TypeError(f"ground_truth must be text or a number, got {kind} ({data_source})")
+    return _verifier().grade([str(ground_truth)], [solution_str])[0].reward

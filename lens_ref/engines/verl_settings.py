@@ -12,7 +12,7 @@ verl or omegaconf: a configuration is anything with `get`, as OmegaConf's are.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,7 @@ REFUSALS = (
     ),
     Refusal(
         "actor_rollout_ref.rollout.n",
-        lambda value: value >= 2,
+        lambda value: value is not None and value >= 2,
         "a group of one response has nothing to compare",
         "actor_rollout_ref.rollout.n=16",
         allowable=False,
@@ -94,6 +94,13 @@ REFUSALS = (
         "algorithm.rollout_correction.rollout_rs=null",
     ),
     Refusal(
+        "algorithm.rollout_correction.rollout_is_threshold",
+        lambda value: not (isinstance(value, str) and "_" in value),
+        "two bounds set the weight of every token outside them to 0 (IcePop), and truncation by one "
+        "bound does not",
+        "algorithm.rollout_correction.rollout_is_threshold=2.0",
+    ),
+    Refusal(
         "trainer.v1.sampler.custom_sampler.path",
         lambda value: value is None,
         "a sampler of one's own may drop groups by their raw rewards",
@@ -111,10 +118,16 @@ def treatment(algorithm: Any) -> tuple[Treatment, tuple[str, ...]]:
     Raises:
         ValueError: an unknown method or hyperparameter, with the nearest known one; a bad value.
     """
-    given = dict(algorithm.get("lens") or {})
-    method, allow = given.pop("method", "lens"), tuple(given.pop("allow", None) or ())
+    lens = algorithm.get("lens") or {}
+    if not hasattr(lens, "keys"):
+        raise ValueError(f"algorithm.lens={lens}: choose a method with algorithm.lens.method={lens}")
+    given = dict(lens)
+    method, allow = given.pop("method", None) or "lens", given.pop("allow", None) or ()
+    allow = (allow,) if isinstance(allow, str) else allow
+    if not isinstance(allow, Sequence) or not all(isinstance(name, str) for name in allow):
+        raise ValueError(f"algorithm.lens.allow={allow}: write a list, allow=[use_kl_loss]")
     try:
-        return Treatment(method, hyperparameters=given), allow
+        return Treatment(method, hyperparameters=given), tuple(allow)
     except (TypeError, ValueError) as error:
         raise ValueError(f"algorithm.lens: {error}") from None
 
@@ -147,6 +160,13 @@ def check(config: Any, method: Treatment, allow: Collection[str] = ()) -> None:
             f"algorithm.rollout_correction.bypass_mode=True: {method.spec.name} needs the token "
             "entropies of the forward pass that it leaves out; set it to False"
         )
+    bypass = lookup(config, "algorithm.rollout_correction.bypass_mode")
+    if bypass and not lookup(config, "actor_rollout_ref.rollout.calculate_log_probs"):
+        raise ValueError(
+            "algorithm.rollout_correction.bypass_mode=True takes the rollout engine's "
+            "log-probabilities; set actor_rollout_ref.rollout.calculate_log_probs=True"
+        )
+    _check_shares(config)
     for name, neutral in NEUTRAL.items():
         value = lookup(config, f"actor_rollout_ref.rollout.{name}")
         if value != neutral:
@@ -156,6 +176,24 @@ def check(config: Any, method: Treatment, allow: Collection[str] = ()) -> None:
                 "agree",
                 stacklevel=3,
             )
+
+
+def _check_shares(config: Any) -> None:
+    """verl finds this out after a whole batch has been sampled."""
+    questions = lookup(config, "actor_rollout_ref.actor.ppo_mini_batch_size")
+    responses = questions * lookup(config, "actor_rollout_ref.rollout.n")
+    gpus = lookup(config, "trainer.nnodes") * lookup(config, "trainer.n_gpus_per_node")
+    actor = "actor_rollout_ref.actor"
+    together = max(
+        lookup(config, f"{actor}.{place}ulysses_sequence_parallel_size") or 1
+        for place in ("", "fsdp_config.")
+    )
+    if responses * together % gpus:
+        raise ValueError(
+            f"an update of {responses} responses can't be shared equally by {gpus} GPUs: choose "
+            "trainer.nnodes and trainer.n_gpus_per_node whose product divides it, or another "
+            "actor_rollout_ref.actor.ppo_mini_batch_size"
+        )
 
 
 def lookup(config: Any, path: str) -> Any:

@@ -250,7 +250,7 @@ def test_the_trainer_is_verls_synchronous_one() -> None:
 
 def test_the_log_says_that_it_is_on(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="verl.lens_ref"):
-        trainer("algorithm.lens.alpha=0.5")
+        trainer("+algorithm.lens.alpha=0.5")
         trainer("algorithm.rollout_correction.bypass_mode=True")
     first, second = (record.getMessage() for record in caplog.records)
     assert first == (
@@ -294,11 +294,34 @@ def test_the_state_is_in_the_checkpoint(
 
     saved = json.loads((folder / STATE_FILE).read_text())
     (folder / STATE_FILE).write_text(json.dumps({**saved, "method": "ebpo"}))
-    with pytest.raises(ValueError, match="'ebpo': it can't resume 'spo'"):
+    with pytest.raises(ValueError, match="ebpo wrote this checkpoint and spo can't go on with it"):
         resumed._load_checkpoint()
     (folder / STATE_FILE).unlink()
     with pytest.raises(ValueError, match=f"holds no {STATE_FILE}"):
         resumed._load_checkpoint()
+
+
+def test_the_baseline_does_not_go_on_with_the_methods_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would load them, find its last step done and report their scores as its own."""
+    for name, step in (("_save_checkpoint", 9), ("_load_checkpoint", 7)):
+        monkeypatch.setattr(
+            PPOTrainerSync, name, lambda self, step=step: setattr(self, "global_steps", step)
+        )
+    folder = f"trainer.default_local_dir={tmp_path}"
+    run = trainer(folder)
+    run.global_steps = 7
+    run._save_checkpoint()
+    trainer(folder)._load_checkpoint()
+    grpo = trainer(folder, "method@algorithm.lens=grpo")
+    with pytest.raises(ValueError, match=r"lens wrote this checkpoint and grpo .* own, or remove"):
+        grpo._load_checkpoint()
+    louder = trainer(folder, "+algorithm.lens.guard=3")
+    with pytest.raises(ValueError, match=r"and lens\(guard=3\) can't go on with it"):
+        louder._load_checkpoint()
+    (tmp_path / "global_step_7" / STATE_FILE).unlink()
+    grpo._load_checkpoint()  # meant
 
 
 def test_a_fresh_start_needs_no_state(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,6 @@ PAPER = {
     "actor_rollout_ref.model.lora_rank": 0,  # all weights
     "algorithm.filter_groups.enable": False,
     "algorithm.adv_estimator": "lens",
-    "algorithm.lens.alpha": 0.25,  # "set to 0.25 for all models"
     "trainer.v1.trainer_mode": "lens_sync",
     "trainer.use_v1": True,
 }
@@ -105,12 +104,19 @@ def test_verls_own_checks_pass(recipe: str) -> None:
     verl_settings.check(composed, method, allow)
     longest = composed.data.max_prompt_length + composed.data.max_response_length
     assert longest <= composed.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
+    assert longest == composed.actor_rollout_ref.rollout.max_model_len
+    assert composed.data.filter_overlong_prompts
 
 
 def test_lens_is_the_paper_as_printed() -> None:
     method, _ = verl_settings.treatment(config().algorithm)
     assert method.label == "lens"
-    assert LensConfig(alpha=method.given["alpha"]) == LensConfig()
+    assert LensConfig(**method.given) == LensConfig(alpha=0.25)  # "set to 0.25 for all models"
+
+
+def test_a_preset_keeps_its_own_alpha() -> None:
+    method, _ = verl_settings.treatment(config("+algorithm.lens.preset=likelihood").algorithm)
+    assert method.label == "lens(preset=likelihood)"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +133,7 @@ def test_the_baseline_and_the_ablations(name: str, label: str) -> None:
 
 
 def test_a_field_more_on_the_command_line() -> None:
-    composed = config("algorithm.lens.alpha=0.5", "+algorithm.lens.negative_norm=demean_std")
+    composed = config("+algorithm.lens.alpha=0.5", "+algorithm.lens.negative_norm=demean_std")
     label = verl_settings.treatment(composed.algorithm)[0].label
     assert label == "lens(alpha=0.5, negative_norm=demean_std)"
 
@@ -157,17 +163,7 @@ def test_qwens_base_model_also_stops_where_its_chat_template_ends_a_turn() -> No
 @BOTH
 def test_the_launch_command_gives_hydra_what_it_can_compose(recipe: str, tmp_path: Path) -> None:
     """A python3 that prints its arguments stands in for the real one."""
-    fake = tmp_path / "bin" / "python3"
-    fake.parent.mkdir()
-    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    fake.chmod(0o755)
-    printed = subprocess.run(
-        ["bash", str(RECIPES / "launch.sh"), recipe, str(tmp_path), "trainer.nnodes=2"],
-        env={"PATH": f"{fake.parent}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
+    printed = launched(tmp_path, recipe, "trainer.nnodes=2")
     assert printed[:6] == [
         *("-m", "verl.trainer.main_ppo", "--config-path", str(RECIPES)),
         *("--config-name", recipe),
@@ -178,16 +174,65 @@ def test_the_launch_command_gives_hydra_what_it_can_compose(recipe: str, tmp_pat
     assert composed.data.val_files == str(tmp_path / "test.parquet")
     stop = composed.actor_rollout_ref.rollout.engine_kwargs.vllm.get("generation_config")
     assert (stop is not None) == (recipe == "qwen2.5-3b")
+    assert composed.trainer.default_local_dir == f"checkpoints/lens_ref/{recipe}-lens-seed0"
 
 
-@pytest.fixture(scope="module")
-def data() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("verl_data", RECIPES / "data.py")
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        (["method@algorithm.lens=mixed-only"], "mixed-only-seed0"),
+        (["algorithm.lens.method=ngrpo", "data.seed=3"], "ngrpo-seed3"),
+        (["trainer.experiment_name=mine", "data.seed=3"], None),
+    ],
+)
+def test_every_method_and_seed_has_its_checkpoints(
+    overrides: list[str], name: str | None, tmp_path: Path
+) -> None:
+    composed = config(*launched(tmp_path, "qwen2.5-3b", *overrides)[6:])
+    expected = "mine" if name is None else f"qwen2.5-3b-{name}"
+    assert composed.trainer.experiment_name == expected
+
+
+def test_a_folder_without_data_is_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", str(RECIPES / "launch.sh"), "qwen2.5-3b", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {tmp_path} holds no train.parquet")
+    assert done.stderr.count("\n") == 1
+
+
+def launched(folder: Path, recipe: str, *overrides: str) -> list[str]:
+    """What launch.sh gives to python3, of which one that prints its arguments takes the place."""
+    fake = folder / "bin" / "python3"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    fake.chmod(0o755)
+    (folder / "train.parquet").touch()
+    return subprocess.run(
+        ["bash", str(RECIPES / "launch.sh"), recipe, str(folder), *overrides],
+        env={"PATH": f"{fake.parent}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+
+
+def script(name: str) -> ModuleType:
+    """A file of the recipe's folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"verl_{name}", RECIPES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def data() -> ModuleType:
+    return script("data")
 
 
 def test_the_data_are_what_verl_reads(data: ModuleType, tmp_path: Path) -> None:
@@ -206,6 +251,7 @@ def test_the_data_are_what_verl_reads(data: ModuleType, tmp_path: Path) -> None:
         ["lens_ref/level2"] * 3
     )
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "lens_ref" / "tiny" / "policy")
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     files = str(tmp_path / "out" / "train.parquet")
     rows = create_rl_dataset(files, config().data, tokenizer, None)
     assert len(rows) == 3
@@ -214,6 +260,39 @@ def test_the_data_are_what_verl_reads(data: ModuleType, tmp_path: Path) -> None:
     system, user = rows[1]["raw_prompt"]
     assert system["content"] == load("paper/common").prompt.system
     assert user == {"role": "user", "content": "What is 2 + 1?"}
+
+
+def test_answers_of_an_evaluation_are_counted_by_question(
+    data: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = script("counts")
+    questions = [("a", "What is 1 + 1?", 4), ("b", "What is 1 + 1? And 0 + 2?", 5)]
+    lines = [
+        json.dumps({"id": i, "problem": p, "answer": "2", "level": n}) for i, p, n in questions
+    ]
+    (tmp_path / "test.jsonl").write_text("\n".join(lines))
+    own = ["--data", str(tmp_path / "test.jsonl"), "--test", str(tmp_path / "test.jsonl")]
+    data.main([str(tmp_path), *own])
+    answers = [
+        {"uid": f"u{i}_{k}_0", "input": f"system\nuser\n{problem}\n", "gts": "2", "score": score}
+        for i, ((_, problem, _), scores) in enumerate(
+            zip(questions, [(0.0, 1.0, 0.0), (1.0, 1.0, 0.0)], strict=True)
+        )
+        for k, score in enumerate(scores)
+    ]
+    file = tmp_path / "250.jsonl"
+    file.write_text("\n".join(json.dumps(answer) for answer in reversed(answers)) + "\n")
+    command = [str(file), str(tmp_path / "test.parquet"), str(tmp_path / "counts.csv")]
+    assert counts.main(command) == 0
+    assert (tmp_path / "counts.csv").read_text().splitlines() == [
+        "id,level,subject,n,correct,truncated",
+        "a,4,,3,1,",
+        "b,5,,3,2,",
+    ]
+    for broken in ("not JSON", json.dumps({"uid": "u_0_0", "input": "?", "gts": "2", "score": 1})):
+        file.write_text(broken)
+        assert counts.main(command) == 2
+        assert str(file) in capsys.readouterr().err
 
 
 def test_a_set_that_is_not_there_is_one_line(
@@ -270,7 +349,7 @@ def test_the_readmes_settings_are_the_recipes() -> None:
     composed = config()
     assert f"{composed.actor_rollout_ref.rollout.gpu_memory_utilization} · 80" in text
     assert (
-        f"micro-batches of {composed.actor_rollout_ref.actor.ppo_max_token_len_per_gpu:,}" in text
+        f"a micro-batch of {composed.actor_rollout_ref.actor.ppo_max_token_len_per_gpu:,}" in text
     )
     assert f"{composed.trainer.total_training_steps} steps are" in text
     longest = composed.data.max_prompt_length + composed.data.max_response_length

@@ -15,17 +15,28 @@ GOOD: dict[str, Any] = {
         "adv_estimator": "lens",
         "filter_groups": {"enable": False},
         "use_kl_in_reward": False,
-        "rollout_correction": {"rollout_rs": None, "bypass_mode": False},
+        "rollout_correction": {
+            "rollout_rs": None,
+            "rollout_is_threshold": 2.0,
+            "bypass_mode": False,
+        },
     },
     "actor_rollout_ref": {
         "actor": {
             "use_kl_loss": False,
             "loss_agg_mode": "seq-mean-token-mean",
             "policy_loss": {"loss_mode": "vanilla"},
+            "ppo_mini_batch_size": 32,
+            "ulysses_sequence_parallel_size": 1,
+            "fsdp_config": {"ulysses_sequence_parallel_size": 1},
         },
-        "rollout": {"n": 16, "top_p": 1, "top_k": -1},
+        "rollout": {"n": 16, "top_p": 1, "top_k": -1, "calculate_log_probs": True},
     },
-    "trainer": {"v1": {"sampler": {"custom_sampler": {"path": None}}}},
+    "trainer": {
+        "nnodes": 1,
+        "n_gpus_per_node": 8,
+        "v1": {"sampler": {"custom_sampler": {"path": None}}},
+    },
 }
 
 BAD = {
@@ -37,6 +48,7 @@ BAD = {
     "actor_rollout_ref.actor.loss_agg_mode": "token-mean",
     "actor_rollout_ref.actor.policy_loss.loss_mode": "gspo",
     "algorithm.rollout_correction.rollout_rs": "seq_mean_k1",
+    "algorithm.rollout_correction.rollout_is_threshold": "0.5_2.0",
     "trainer.v1.sampler.custom_sampler.path": "mine.py",
 }
 ALLOWABLE = [refusal.path for refusal in REFUSALS if refusal.allowable]
@@ -93,6 +105,28 @@ def test_a_truncated_distribution_is_warned_of(name: str, value: float) -> None:
         check(changed(f"actor_rollout_ref.rollout.{name}", value), Treatment())
 
 
+@pytest.mark.parametrize(("nodes", "fits"), [(1, True), (2, True), (3, False), (5, False)])
+def test_an_update_must_be_shared_equally(nodes: int, fits: bool) -> None:
+    settings = changed("trainer.nnodes", nodes)
+    if fits:
+        check(settings, Treatment())
+    else:
+        with pytest.raises(ValueError, match=f"512 responses can't be shared .* by {8 * nodes} GPU"):
+            check(settings, Treatment())
+    # three nodes in pairs of GPUs make 12 shares; of 384 responses that works
+    pairs = changed("actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", 2)
+    pairs = changed("actor_rollout_ref.actor.ppo_mini_batch_size", 24, pairs)
+    check(changed("trainer.nnodes", 3, pairs), Treatment())
+
+
+def test_the_engines_log_probabilities_must_be_there() -> None:
+    settings = changed("algorithm.rollout_correction.bypass_mode", True)
+    check(settings, Treatment())
+    settings = changed("actor_rollout_ref.rollout.calculate_log_probs", False, settings)
+    with pytest.raises(ValueError, match="set actor_rollout_ref.rollout.calculate_log_probs=True"):
+        check(settings, Treatment())
+
+
 def test_lens_is_the_method_unless_another_is_named() -> None:
     for algorithm in ({}, {"lens": None}, {"lens": {}}):
         found, allow = treatment(algorithm)
@@ -120,9 +154,12 @@ def test_every_key_but_method_and_allow_is_a_hyperparameter() -> None:
         ),
         ({"guard": 1}, "algorithm.lens: guard = 1"),
         ({"method": "grpo", "alpha": 1}, "algorithm.lens: unknown hyperparameter 'alpha' of grpo"),
+        ("grpo", "algorithm.lens=grpo: choose a method with algorithm.lens.method=grpo"),
+        ({"allow": True}, "algorithm.lens.allow=True: write a list"),
+        ({"allow": [1]}, r"algorithm.lens.allow=\[1\]: write a list"),
     ],
 )
-def test_bad_keys_are_refused_with_the_nearest(lens: dict[str, Any], message: str) -> None:
+def test_bad_keys_are_refused_with_the_nearest(lens: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message.replace(".", r"\.")):
         treatment({"lens": lens})
 
