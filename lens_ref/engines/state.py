@@ -1,4 +1,4 @@
-"""Which method wrote a checkpoint of an engine, and its state: one small JSON file in the folder."""
+"""Which method wrote an engine's checkpoint, and its state: one small JSON file in the folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_state(folder: Path, treatment: Treatment) -> None:
     if saved["method"] != treatment.label:
         mend = "" if treatment.state is not None else ", or remove that file if it is meant"
         raise ValueError(
-            f"{file}: {saved['method']} wrote this checkpoint and {treatment.label} can't go on with "
-            f"it; give every method a folder of its own{mend}"
+            f"{file}: {saved['method']} wrote this checkpoint and {treatment.label} can't go on "
+            f"with it; give every method a folder of its own{mend}"
         )
     treatment.state = saved["state"]

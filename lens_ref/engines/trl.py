@@ -1,9 +1,9 @@
 """`LensGRPOTrainer`: `trl.GRPOTrainer` with the advantages of any method of `lens_ref.methods`.
 
 TRL computes advantages from rewards alone, in the middle of one private method and without a hook.
-So two methods are wrapped here: `_calculate_rewards`, whose result (gathered over all processes,
-group after group) is put aside, and `_generate_and_score_completions`, whose advantages are
-replaced before TRL shuffles the rows and forgets the groups.
+So `_generate_and_score_completions` is wrapped here: what `_calculate_rewards` returns within it,
+gathered over all processes, is put aside, and the advantages are replaced before TRL shuffles the
+rows and forgets the groups. And a resumed run is given the order of questions of its own epoch.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from lens_ref.engines.groups import (
 )
 from lens_ref.engines.state import read_state, write_state
 from lens_ref.engines.statistics import group_statistics
-from lens_ref.engines.trl_settings import SUPPORTED, check, check_version
+from lens_ref.engines.trl_settings import SUPPORTED, check, check_model, check_version
 from lens_ref.methods.treatment import Treatment
 
 try:
     import trl
     from accelerate.utils import gather_object
+    from transformers.trainer import TRAINER_STATE_NAME
+    from transformers.trainer_callback import TrainerState
     from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
     from trl import GRPOConfig, GRPOTrainer
 except ImportError as error:
@@ -86,19 +88,27 @@ class LensGRPOTrainer(GRPOTrainer):
             args = GRPOConfig(loss_type="grpo", scale_rewards="none")
         self.treatment = Treatment(method, config, hyperparameters)
         check(args, self.treatment.label, allow)
-        self._rewards_per_func: Tensor | None = None
+        self._train_sampler: Any = None
         super().__init__(model, reward_funcs, args, *positional, **keywords)
-
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        self._rewards_per_func = super()._calculate_rewards(*args, **kwargs)
-        return self._rewards_per_func
+        check_model(self.model, self.args)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         training = self.model.training
-        questions = gather_object([question_id(row.get("prompt", row)) for row in inputs])
-        output = super()._generate_and_score_completions(inputs)
+        questions = gather_object([question_id(row) for row in inputs])
+        calculate, scores = self._calculate_rewards, []  # a subclass's, where it has one
+
+        def noted(*args: Any, **kwargs: Any) -> Tensor:
+            scores.append(calculate(*args, **kwargs))
+            return scores[-1]
+
+        self._calculate_rewards = noted
+        try:
+            output = super()._generate_and_score_completions(inputs)
+        finally:
+            del self._calculate_rewards
         size = self.num_generations if training else self.num_generations_eval
-        rollouts, index = self._rollouts(output, group_numbers(questions, size))
+        rewards = self._rewards(scores[-1])
+        rollouts, index = self._rollouts(output, rewards, group_numbers(questions, size))
         signal = self.treatment(rollouts, questions[::size], learn=training)
 
         advantages, keep = scatter(signal, index)  # [N] or [N, T], every process's rows
@@ -114,13 +124,14 @@ class LensGRPOTrainer(GRPOTrainer):
         self._rewrite_table(advantages)
         return output
 
-    def _rollouts(self, output: dict[str, Any], groups: list[int]) -> tuple[Rollouts, GroupIndex]:
+    def _rollouts(
+        self, output: dict[str, Any], rewards: Tensor, groups: list[int]
+    ) -> tuple[Rollouts, GroupIndex]:
         """The groups of all processes, on the CPU."""
         mask = output["completion_mask"].bool()
         if "tool_mask" in output:  # what a tool or an environment wrote is not the policy's
             mask = mask & output["tool_mask"].bool()
         logprobs, entropy = self._logprobs(output, mask)
-        rewards = self._rewards()
         return to_rollouts(
             groups,
             rewards.nan_to_num(0.0),
@@ -131,10 +142,9 @@ class LensGRPOTrainer(GRPOTrainer):
             valid=~rewards.isnan(),
         )
 
-    def _rewards(self) -> Tensor:
+    def _rewards(self, scores: Tensor) -> Tensor:
         """`[N]`: the weighted sum over reward functions; NaN where none of them scored."""
-        assert self._rewards_per_func is not None  # super() has just called _calculate_rewards
-        scores = self._rewards_per_func.double().cpu()
+        scores = scores.double().cpu()
         rewards = (scores * self.reward_weights.double().cpu()).nansum(-1)
         rewards = rewards.masked_fill(scores.isnan().all(-1), torch.nan)
         outside = ((rewards < -REWARD_ROUNDING) | (rewards > 1 + REWARD_ROUNDING)).nonzero()
@@ -152,11 +162,12 @@ class LensGRPOTrainer(GRPOTrainer):
         if logprobs is None:
             logprobs = output.get("old_per_token_logps")
         entropy = None
-        missing = logprobs is None or self._anywhere(logprobs.isnan() & mask)
+        missing = logprobs is None or self._anywhere(~logprobs.isfinite() & mask)
         if missing or self.treatment.needs("entropy"):
             computed, entropy = self._forward(output)
-            # vLLM reports NaN for a token now and then: the trainer's number stands in
-            logprobs = computed if logprobs is None else logprobs.where(~logprobs.isnan(), computed)
+            # vLLM reports no finite number for a token now and then: the trainer's stands in
+            scored = None if logprobs is None else logprobs.isfinite()
+            logprobs = computed if scored is None else logprobs.where(scored, computed)
         return logprobs, entropy
 
     @torch.no_grad()
@@ -217,16 +228,42 @@ class LensGRPOTrainer(GRPOTrainer):
                 folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}", self.treatment
             )
 
+    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
+        self._train_sampler = super()._get_train_sampler(*args, **kwargs)
+        return self._train_sampler
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             read_state(Path(checkpoint), self.treatment)
+            state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
+            skip_orders(self._train_sampler, int(state.epoch or 0))
 
 
-def question_id(prompt: Any) -> str:
-    """A name for a prompt, text or messages, that is the same in every process and every run."""
-    text = json.dumps(prompt, sort_keys=True, default=lambda other: type(other).__name__)
+def skip_orders(sampler: Any, epochs: int) -> None:
+    """Draw the orders of the questions of so many epochs, and forget them.
+
+    TRL's sampler draws one an epoch from a generator of its own, which a resumed run starts again:
+    without this the second epoch, resumed, would have the order of the first.
+    """
+    if getattr(sampler, "shuffle", False):
+        for _ in range(epochs):
+            torch.randperm(sampler.num_samples, generator=sampler.generator)
+
+
+def question_id(row: Mapping[str, Any]) -> str:
+    """A name for a question, text or messages with their images, that is the same in every process
+    and every run."""
+    names = ("prompt", "image", "images")
+    question = {name: row[name] for name in names if name in row} or row
+    text = json.dumps(question, sort_keys=True, default=_as_text)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _as_text(other: Any) -> str:
+    """An image (PIL's, an array) by its bytes, anything else by its type."""
+    data = other.tobytes() if hasattr(other, "tobytes") else b""
+    return type(other).__name__ + hashlib.sha256(data).hexdigest()
 
 
 def group_numbers(questions: list[str], size: int) -> list[int]:

@@ -6,6 +6,7 @@ throw their signal away, drown it, or compute it from other probabilities than t
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -41,6 +42,18 @@ REFUSALS = (
         lambda args: args.beta != 0.0,
         "a KL term drowns the signal from negative groups, and the objective has none",
         "beta=0.0",
+    ),
+    Refusal(
+        "entropy_coef",
+        lambda args: getattr(args, "entropy_coef", 0.0) != 0.0,
+        "an entropy term drowns the signal from negative groups, and the objective has none",
+        "entropy_coef=0.0",
+    ),
+    Refusal(
+        "use_adaptive_entropy",
+        lambda args: getattr(args, "use_adaptive_entropy", False),
+        "an entropy term drowns the signal from negative groups, and the objective has none",
+        "use_adaptive_entropy=False",
     ),
     Refusal(
         "mask_truncated_completions",
@@ -88,13 +101,32 @@ REFUSALS = (
         lambda args: (
             args.use_vllm
             and args.vllm_importance_sampling_correction
-            and args.vllm_importance_sampling_mode.endswith("_mask")
+            and args.vllm_importance_sampling_mode != "token_truncate"
         ),
-        "it drops responses by a ratio that grows with their length",
+        "it drops or weighs responses by a ratio that moves away from 1 with their length",
         'vllm_importance_sampling_mode="token_truncate" or '
         "vllm_importance_sampling_correction=False",
     ),
 )
+
+
+NEUTRAL = {
+    "top_p": (1.0,),
+    "top_k": (0, None, -1),
+    "min_p": (None, 0.0),
+    "repetition_penalty": (1.0,),
+}
+"""Sampling settings of `GRPOConfig`, and the values that leave the policy's distribution whole."""
+
+NEUTRAL_UNNAMED = {
+    "do_sample": (True,),
+    "num_beams": (1,),
+    "no_repeat_ngram_size": (0,),
+    "typical_p": (1.0,),
+    "presence_penalty": (0.0,),
+    "frequency_penalty": (0.0,),
+}
+"""The same of settings that `generation_kwargs` or a model's `generation_config` can hold."""
 
 
 def check(args: Any, method: str, allow: Collection[str] = ()) -> None:
@@ -128,9 +160,9 @@ def _warn(args: Any, method: str) -> None:
             'itself; set scale_rewards="none"',
             stacklevel=4,
         )
-    neutral = {"top_p": (1.0,), "top_k": (0,), "min_p": (None, 0.0), "repetition_penalty": (1.0,)}
-    for name, values in neutral.items():
-        value = (args.generation_kwargs or {}).get(name, getattr(args, name))
+    given = args.generation_kwargs or {}
+    for name, values in {**NEUTRAL, **NEUTRAL_UNNAMED}.items():
+        value = given.get(name, getattr(args, name, values[0]))
         if value not in values:
             warnings.warn(
                 f"{name} = {value!r}: confidences are those of the policy at its "
@@ -138,14 +170,41 @@ def _warn(args: Any, method: str) -> None:
                 "them agree",
                 stacklevel=4,
             )
-    updates = args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps
-    if args.save_strategy == "steps" and updates > 1 and args.save_steps % updates >= 1:
+    passes, each = args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps
+    if args.save_strategy == "steps" and (args.save_steps * each) % passes:
+        whole = passes // math.gcd(passes, each)
         warnings.warn(
-            f"save_steps = {args.save_steps} falls inside a batch of responses, which serves "
-            f"{updates} updates: a resumed run samples that batch anew; make it a multiple of "
-            f"{updates} to resume exactly",
+            f"save_steps = {args.save_steps} falls inside a batch of responses: a resumed run "
+            f"samples that batch anew; make it a multiple of {whole} to resume exactly",
             stacklevel=4,
         )
+
+
+def check_model(model: Any, args: Any) -> None:
+    """Warn of what a model brings along that blurs confidences.
+
+    Args:
+        model: the policy that is trained.
+        args: a `GRPOConfig`.
+    """
+    rates = [m.p for m in model.modules() if type(m).__name__.startswith("Dropout") and m.p > 0]
+    rates += [rate for rate in (getattr(model.config, "attention_dropout", 0.0),) if rate]
+    if rates and not args.disable_dropout:
+        warnings.warn(
+            f"dropout of {max(rates):g}: log-probabilities, and so confidences, are those of a "
+            "policy with units left out at random; set disable_dropout=True (and lora_dropout=0)",
+            stacklevel=3,
+        )
+    own = getattr(model, "generation_config", None)
+    for name, values in NEUTRAL_UNNAMED.items():
+        value = getattr(own, name, None)
+        if name != "do_sample" and not args.use_vllm and value not in (None, *values):
+            warnings.warn(
+                f"generation_config.{name} = {value!r} of the model reaches the sampler: "
+                "confidences are not those of its distribution; set "
+                f"model.generation_config.{name} = {values[0]!r}",
+                stacklevel=3,
+            )
 
 
 def check_version(version: str) -> None:

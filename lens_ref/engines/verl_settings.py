@@ -96,8 +96,7 @@ REFUSALS = (
     Refusal(
         "algorithm.rollout_correction.rollout_is_threshold",
         lambda value: not (isinstance(value, str) and "_" in value),
-        "two bounds set the weight of every token outside them to 0 (IcePop), and truncation by one "
-        "bound does not",
+        "two bounds set the weight of every token outside them to 0 (IcePop); one bound truncates",
         "algorithm.rollout_correction.rollout_is_threshold=2.0",
     ),
     Refusal(
@@ -120,7 +119,9 @@ def treatment(algorithm: Any) -> tuple[Treatment, tuple[str, ...]]:
     """
     lens = algorithm.get("lens") or {}
     if not hasattr(lens, "keys"):
-        raise ValueError(f"algorithm.lens={lens}: choose a method with algorithm.lens.method={lens}")
+        raise ValueError(
+            f"algorithm.lens={lens}: choose a method with algorithm.lens.method={lens}"
+        )
     given = dict(lens)
     method, allow = given.pop("method", None) or "lens", given.pop("allow", None) or ()
     allow = (allow,) if isinstance(allow, str) else allow

@@ -60,11 +60,10 @@ def test_the_trl_example_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     from tests.engines.trl_helpers import grade, policy, questions, settings
 
     def on_a_cpu(**given: Any) -> Any:
-        return settings(tmp_path, per_device_train_batch_size=16, max_steps=1, **shrunk(given))
+        trl_own(output_dir=str(tmp_path / "own"), use_cpu=True, bf16=False, **given)  # as printed
+        return settings(tmp_path, max_steps=1, **{**given, "num_generations": 4})
 
-    def shrunk(given: dict[str, Any]) -> dict[str, Any]:
-        assert given.pop("num_generations") == 16
-        return {**given, "num_generations": 4}
+    trl_own = trl.GRPOConfig
 
     monkeypatch.setattr(trl, "GRPOConfig", on_a_cpu)
     model, _ = policy(tmp_path / "policy")

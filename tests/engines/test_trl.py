@@ -20,7 +20,16 @@ from trl import GRPOTrainer
 from lens_ref import LensConfig, Signal, grpo_loss, lens_advantages, methods
 from lens_ref.engines.trl import LensGRPOTrainer, group_numbers, question_id
 from lens_ref.methods.treatment import Treatment
-from tests.engines.trl_helpers import GROUP, Recorder, grouped, questions, trainer
+from tests.engines.trl_helpers import (
+    GROUP,
+    Recorder,
+    grade,
+    grouped,
+    policy,
+    questions,
+    settings,
+    trainer,
+)
 
 pytestmark = pytest.mark.trl
 
@@ -154,7 +163,7 @@ def test_every_method_gives_its_own_advantages(ready: Recorder, name: str) -> No
     ready.treatment = Treatment(name)
     spec = methods.spec(name)
     state = spec.init_state() if spec.stateful else None
-    ids = [question_id(prompt) for prompt in questions(4)["prompt"]]
+    ids = [question_id({"prompt": prompt}) for prompt in questions(4)["prompt"]]
     for seed in range(2):  # the second batch sees the state after the first
         batch = sample(ready, seed)
         rollouts = grouped(batch)
@@ -279,8 +288,9 @@ def test_a_group_of_two_questions_is_refused() -> None:
 
 def test_conversations_have_names_too() -> None:
     chat = [{"role": "user", "content": "1 + 1"}]
-    assert question_id(chat) == question_id([{"content": "1 + 1", "role": "user"}])
-    assert question_id(chat) != question_id([{"role": "user", "content": "1 + 2"}])
+    same, other = [{"content": "1 + 1", "role": "user"}], [{"role": "user", "content": "1 + 2"}]
+    named = [question_id({"prompt": prompt}) for prompt in (chat, same, other)]
+    assert named[0] == named[1] != named[2]
 
 
 def test_trls_table_holds_these_advantages(tmp_path: Path) -> None:
@@ -332,12 +342,46 @@ def test_an_evaluation_leaves_the_state_alone(tmp_path: Path) -> None:
     assert log["eval_lens_ref/negative_share"] >= 0.5
 
 
+def test_a_subclass_may_shape_the_rewards(tmp_path: Path) -> None:
+    class Shaped(LensGRPOTrainer):
+        def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+            return torch.zeros_like(super()._calculate_rewards(*args, **kwargs))
+
+    model, tokenizer = policy(tmp_path / "policy")
+    run = Shaped(
+        model,
+        grade,
+        settings(tmp_path, max_steps=1),
+        questions(),
+        processing_class=tokenizer,
+        method="grpo",
+    )
+    run.train()
+    assert run.state.log_history[0]["lens_ref/negative_share"] == 1
+    assert "_calculate_rewards" not in vars(run)
+
+
+def test_images_tell_questions_apart() -> None:
+    class Image:
+        def __init__(self, data: bytes) -> None:
+            self.data = data
+
+        def tobytes(self) -> bytes:
+            return self.data
+
+    def named(data: bytes) -> str:
+        return question_id({"prompt": "What is this?", "image": Image(data), "answer": "a cat"})
+
+    assert named(b"a cat") == named(b"a cat") != named(b"a dog")
+    assert question_id({"prompt": "a", "answer": "1"}) == question_id({"prompt": "a"})
+
+
 def test_nothing_else_of_trls_trainer_is_overridden() -> None:
     shared = vars(LensGRPOTrainer).keys() & set(dir(GRPOTrainer))
     assert shared - {"__doc__", "__module__"} == {
         "__init__",
-        "_calculate_rewards",
         "_generate_and_score_completions",
+        "_get_train_sampler",
         "_load_optimizer_and_scheduler",
         "_save_checkpoint",
     }

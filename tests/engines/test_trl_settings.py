@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 import warnings
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ pytest.importorskip("trl", reason="TRL is not installed: `make test-trl` has an 
 
 import trl
 from packaging.requirements import Requirement
+from peft import LoraConfig
 from trl import GRPOConfig
 
 from lens_ref import LensConfig
 from lens_ref.engines.trl import LensGRPOTrainer
 from lens_ref.engines.trl_settings import REFUSALS, SUPPORTED, check_version
-from tests.engines.trl_helpers import settings, trainer
+from tests.engines.trl_helpers import grade, policy, questions, settings, trainer
 
 pytestmark = pytest.mark.trl
 
@@ -26,6 +28,8 @@ VLLM = {"use_vllm": True, "vllm_importance_sampling_mode": "sequence_mask"}
 REFUSED = {
     "loss_type": {"loss_type": "dapo"},
     "beta": {"beta": 0.04},
+    "entropy_coef": {"entropy_coef": 0.01},
+    "use_adaptive_entropy": {"use_adaptive_entropy": True},
     "mask_truncated_completions": {"mask_truncated_completions": True},
     "multi_objective_aggregation": {"multi_objective_aggregation": "normalize_then_sum"},
     "generation_kwargs": {"generation_kwargs": {"temperature": 1.0}},
@@ -45,6 +49,8 @@ def refuse(tmp_path: Path, changes: dict[str, Any], **arguments: Any) -> str:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_setting_that_deletes_the_signal_is_refused(tmp_path: Path, name: str) -> None:
+    if name not in {field.name for field in fields(GRPOConfig)}:
+        pytest.skip(f"TRL {trl.__version__} has no {name}")
     line = refuse(tmp_path, REFUSED[name])
     assert line.startswith(f"{name} = ")
     assert "; set " in line
@@ -97,8 +103,19 @@ def test_a_bad_method_is_refused_first(tmp_path: Path, arguments: dict, message:
         ({"generation_kwargs": {"top_k": 20}}, "top_k = 20: confidences are those"),
         (
             {"save_strategy": "steps", "save_steps": 3, "num_iterations": 2},
-            "save_steps = 3 falls inside a batch of responses, which serves 2 updates",
+            "save_steps = 3 falls inside a batch of responses: .* a multiple of 2 to",
         ),
+        (
+            {
+                "save_strategy": "steps",
+                "save_steps": 2,
+                "steps_per_generation": 3,
+                "gradient_accumulation_steps": 2,
+                "per_device_train_batch_size": 4,
+            },
+            "save_steps = 2 falls inside a batch of responses: .* a multiple of 3 to",
+        ),
+        ({"generation_kwargs": {"do_sample": False}}, "do_sample = False: confidences are those"),
     ],
 )
 def test_what_has_no_effect_or_is_inexact_is_said(
@@ -106,6 +123,22 @@ def test_what_has_no_effect_or_is_inexact_is_said(
 ) -> None:
     with pytest.warns(UserWarning, match=line):
         trainer(tmp_path, **changes)
+
+
+def test_what_a_model_brings_along_is_said(tmp_path: Path) -> None:
+    def made(arguments: dict[str, Any], **changes: Any) -> LensGRPOTrainer:
+        model, tokenizer = policy(tmp_path / "policy")
+        model.generation_config.update(**arguments)
+        args = settings(tmp_path, **changes)
+        return LensGRPOTrainer(
+            model, grade, args, questions(), processing_class=tokenizer, peft_config=adapter
+        )
+
+    adapter = LoraConfig(r=2, target_modules="all-linear", lora_dropout=0.1)
+    with pytest.warns(UserWarning, match=r"dropout of 0\.1: log-probabilities, and so confidences"):
+        made({})
+    with pytest.warns(UserWarning, match=r"generation_config\.num_beams = 3 of the model reaches"):
+        made({"num_beams": 3}, disable_dropout=True)
 
 
 def test_nothing_is_said_where_nothing_is_wrong(tmp_path: Path) -> None:

@@ -111,7 +111,9 @@ def test_an_update_must_be_shared_equally(nodes: int, fits: bool) -> None:
     if fits:
         check(settings, Treatment())
     else:
-        with pytest.raises(ValueError, match=f"512 responses can't be shared .* by {8 * nodes} GPU"):
+        with pytest.raises(
+            ValueError, match=f"512 responses can't be shared .* by {8 * nodes} GPU"
+        ):
             check(settings, Treatment())
     # three nodes in pairs of GPUs make 12 shares; of 384 responses that works
     pairs = changed("actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", 2)
@@ -123,7 +125,7 @@ def test_the_engines_log_probabilities_must_be_there() -> None:
     settings = changed("algorithm.rollout_correction.bypass_mode", True)
     check(settings, Treatment())
     settings = changed("actor_rollout_ref.rollout.calculate_log_probs", False, settings)
-    with pytest.raises(ValueError, match="set actor_rollout_ref.rollout.calculate_log_probs=True"):
+    with pytest.raises(ValueError, match=r"set actor_rollout_ref\.rollout\.calculate_log_probs="):
         check(settings, Treatment())
 
 

@@ -99,11 +99,15 @@ class Recorder(LensGRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
         kept = {k: v.clone() for k, v in output.items() if isinstance(v, Tensor)}
-        kept["rewards"] = self._rewards_per_func.nansum(-1)
+        kept["rewards"] = self.scores.nansum(-1)
         kept["own_logprobs"], kept["own_entropy"] = self.own_forward(output)
         kept["table"] = torch.tensor(list(self._logs["advantages"]))
         self.batches.append(kept)
         return output
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        self.scores = super()._calculate_rewards(*args, **kwargs)
+        return self.scores
 
     @torch.no_grad()
     def own_forward(self, output: dict[str, Any]) -> tuple[Tensor, Tensor]:
