@@ -4,8 +4,9 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
+AUDIT_INSTALLED := $(VENV)/.installed-audit
 
-.PHONY: help setup demo test test-fast lint format toy compare mutants notebooks notebooks-check docs test-docs policy clean test-trl test-trl-matrix test-verl mutants-trl mutants-verl soak
+.PHONY: help setup demo test test-fast lint audit format toy compare mutants notebooks notebooks-check docs test-docs policy clean test-trl test-trl-matrix test-verl mutants-trl mutants-verl soak
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,10 +32,18 @@ test: setup  ## all tests that need no GPU
 test-fast: setup  ## the fast tests alone
 	$(RUN) -m pytest -n 2 --dist worksteal -m "not gpu and not docs and not slow"
 
-lint: setup  ## ruff, and mypy on core and methods
+lint: setup  ## ruff, dangerous calls, and mypy on core and methods
 	$(RUN) -m ruff check --no-cache .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m tests.dangers
 	$(RUN) -m mypy
+
+$(AUDIT_INSTALLED): requirements-audit.txt $(INSTALLED)
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c requirements.txt -r requirements-audit.txt
+	touch $@
+
+audit: $(AUDIT_INSTALLED)  ## known vulnerabilities in the pinned packages; needs a network
+	$(RUN) -m tests.audit
 
 format: setup  ## let ruff mend what it can
 	$(RUN) -m ruff check --fix .

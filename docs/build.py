@@ -9,10 +9,12 @@ import json
 import sys
 from pathlib import Path
 
-import gpu_page  # these three are beside this file
+import gpu_page  # these five are beside this file
 import matplotlib as mpl
 import methods_page
 import pandas as pd
+import reliability_page
+import reproduction_page
 import torch
 import when_to_use
 
@@ -23,9 +25,10 @@ from lens_ref import Rollouts, methods
 from lens_ref.rlvr.metrics import markdown
 from lens_ref.rlvr.report_data import display, label_order
 from lens_ref.rlvr.report_verdict import percent, points
-from lens_ref.rlvr.statistics import t_interval
+from lens_ref.rlvr.statistics import detectable, t_interval
 
 ROOT = Path(__file__).resolve().parent.parent
+STUDY = ROOT / "results/tiny_study"
 BEGIN, END = "<!-- numbers: begin -->", "<!-- numbers: end -->"
 CONFIDENCES = (0.9, 0.8, 0.5, 0.2)
 STYLES = {"grpo": ("0.45", "--", "o"), "lens": ("tab:blue", "-", "s")}
@@ -75,37 +78,41 @@ def figure(path: Path) -> None:
     plt.close(fig)
 
 
+def against_grpo(table: pd.DataFrame, label: str) -> str:
+    """−0.1 points, 95 % interval […], and what can be said."""
+    change = t_interval(reproduction_page.differences(table, label))
+    if change.covers_zero:
+        return f"{points(change)}: no difference to GRPO can be told"
+    return f"{points(change)}: {'better' if change.mean > 0 else 'worse'} than GRPO"
+
+
 def numbers() -> str:
     """The paragraph of the README that states what was measured."""
-    table = curves()
-    seeds = table["seed"].nunique()
-    last = table["step"].max()
-    at_end = table[table["step"] == last].pivot_table(
+    table = reproduction_page.read_curves(STUDY)
+    whole = table[table["level"] == "all"]
+    at_end = whole[whole["step"] == whole["step"].max()].pivot_table(
         index="seed", columns="method", values="pass@1"
     )
-    before = table[table["step"] == 0]["pass@1"].mean()
-    gain = t_interval(
-        (
-            at_end["grpo"]
-            - table[(table["step"] == 0) & (table["method"] == "grpo")].set_index("seed")["pass@1"]
-        ).to_numpy()
-    ).times(100)
+    before = whole[(whole["step"] == 0) & (whole["method"] == "grpo")].set_index("seed")["pass@1"]
+    gain = t_interval((at_end["grpo"] - before).to_numpy()).times(100)
+    limit = detectable(reproduction_page.differences(table, "lens").std(ddof=1), len(at_end))
     lines = [
-        f"- **Tiny language model** ({seeds} seeds, {last} updates): GRPO takes pass@1 from "
-        f"{percent(before)} to {percent(at_end['grpo'].mean())} ({points(gain)})."
+        f"- **Tiny language model** ({len(at_end)} seeds, {table['step'].max()} updates, "
+        f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from "
+        f"{percent(before.mean())} to {percent(at_end['grpo'].mean())} ({points(gain)}).",
+        f"  LENS as printed: {against_grpo(table, 'lens')} ({limit:.1f} points would probably have "
+        "shown).",
+        f"  Its parts: in mixed groups only {against_grpo(table, 'lens-groupsmixed')}; in negative "
+        f"groups only {against_grpo(table, 'lens-groupsnegative')}; without de-meaning "
+        f"{against_grpo(table, 'lens-no_demean')}. Negative samples alone (NSR): "
+        f"{against_grpo(table, 'nsr')}.",
     ]
-    for label in sorted(set(at_end) - {"grpo"}, key=label_order):
-        change = t_interval((at_end[label] - at_end["grpo"]).to_numpy()).times(100)
-        verdict = (
-            "no difference can be told"
-            if change.covers_zero
-            else ("better" if change.mean > 0 else "worse")
-        )
-        lines.append(
-            f"  {display(label)} ends at {percent(at_end[label].mean())}, {points(change)} "
-            f"against GRPO: {verdict}."
-        )
-    updates = pd.read_csv(ROOT / "results/tiny/updates.csv")
+    five = curves()
+    lines.append(
+        f"  Louder, with the standard deviation as scale (negative_std, {five['seed'].nunique()} "
+        f"seeds): {against_grpo(five, 'lens-negative_std')}."
+    )
+    updates = pd.read_csv(STUDY / "updates.csv")
     signal = updates[updates["method"] == "lens"]["neg_to_mixed_rms"].median()
     lines.append(
         f"  LENS as printed gives negative groups 1/{1 / signal:,.0f} of the RMS advantage of "
@@ -132,10 +139,13 @@ def numbers() -> str:
         f"{flow['mle_guarded', 1e-4]:,.0f}: "
         "the escape in constant time comes from the pole π = D, and the guard takes it away."
     )
-    manifests = json.loads((ROOT / "results/tiny/manifests.json").read_text(encoding="utf-8"))
+    runs = sum(
+        len(json.loads((folder / "manifests.json").read_text(encoding="utf-8")))
+        for folder in (STUDY, ROOT / "results/tiny")
+    )
     lines.append(
-        f"  ({len(manifests)} committed training runs, {len(steps)} toy cells of 24 seeds; "
-        "intervals are 95 %.)"
+        f"  ({runs} committed training runs, {len(steps)} toy cells of 24 seeds; intervals are "
+        "95 %.)"
     )
     return "\n".join(lines)
 
@@ -149,13 +159,19 @@ def filled(path: Path, found: str) -> str:
 
 def main() -> int:
     """Write, or check, everything that is made from results."""
-    front, gpu = ROOT / "README.md", ROOT / "docs/gpu.md"
+    front, gpu, runs = (
+        ROOT / name for name in ("README.md", "docs/gpu.md", "docs/reproduction.md")
+    )
     pages = {
         front: filled(front, numbers()),
+        runs: filled(runs, reproduction_page.study(STUDY)),
         gpu: filled(gpu, gpu_page.page(ROOT / "results/benchmarks")),
         ROOT / "docs/metrics.md": markdown(),
         ROOT / "docs/methods.md": methods_page.page(),
         ROOT / "docs/when-to-use.md": when_to_use.page(),
+        ROOT / "docs/reliability.md": reliability_page.page(
+            ROOT / "tests/soak", ROOT / "results/reliability"
+        ),
     }
     if "--check" in sys.argv:
         stale = [p.name for p, text in pages.items() if p.read_text(encoding="utf-8") != text]
@@ -164,6 +180,7 @@ def main() -> int:
     for page, text in pages.items():
         page.write_text(text, encoding="utf-8")
     figure(ROOT / "docs/overview.png")
+    reproduction_page.figure(STUDY, ROOT / "docs/reproduction.png")
     return 0
 
 

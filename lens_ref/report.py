@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from lens_ref.resources import find
+from lens_ref.rlvr.untrusted import printable, show_traceback
 from lens_ref.train import OneLineParser
 
 EXTRA = (
@@ -51,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         if results is None:
             print("error: no results came along; name run folders", file=sys.stderr)
             return 2
+    sys.excepthook = show_traceback
     try:
         from lens_ref.reporting import document
         from lens_ref.rlvr.errors import UserError
@@ -67,10 +69,10 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(found.coverage())
+    print(printable(found.coverage()))
     for note in found.notes():
-        print(f"note: {note}")
-    print(f"report: {path}")
+        print(printable(f"note: {note}"))
+    print(printable(f"report: {path}"))
     return 0
 
 

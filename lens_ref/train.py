@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from lens_ref.rlvr.untrusted import printable, redacted, show_traceback
+
 TRAIN_EXTRA = (
     "error: training needs the packages of the `train` extra: pip install 'lens-ref[train]' "
     "(missing: {})"
@@ -27,7 +29,8 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print `error: …` and exit with status 2."""
-        self.exit(2, f"error: {message} (see --help)\n")
+        shown = printable(redacted(message), keep="")
+        self.exit(2, f"error: {shown} (see --help)\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -117,13 +120,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def one_line_errors(work: Callable[[], int], debug: bool, missing: str, shortage: str) -> int:
-    """The exit status of a command, whose errors are one line each: 2, or 130 after Ctrl-C.
+    """The exit status of a command, whose errors are one line each: 2, or 130 after Ctrl-C. Where
+    there is a traceback, it is printable and shows no secrets.
 
     Args:
         debug: let everything through, with its traceback.
         missing: what to print where a package is not installed; {} is its name.
         shortage: what to set where GPU memory ran out.
     """
+    sys.excepthook = show_traceback
     try:
         import torch
 

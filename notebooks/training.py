@@ -6,6 +6,7 @@ import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def train(
     device = resolve_device(config.device)
     with (
         tempfile.TemporaryDirectory() as parent,
-        Verifier(config.verifier.workers, config.verifier.timeout) as verifier,
+        Verifier(**asdict(config.verifier)) as verifier,
         one_thread(),
     ):
         folder = RunFolder.create(Path(parent), config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import subprocess
 import sys
@@ -72,3 +73,13 @@ def test_requirements_are_exact() -> None:
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     named = [line for line in lines if line and not line.startswith("#")]
     assert len(requirements()) == len(named)
+
+
+def test_the_first_number_of_the_readme_is_of_all_levels() -> None:
+    with (ROOT / "results/tiny_study/curves.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["method"] == "grpo"]
+    ends = []
+    for step in ("0", "60"):
+        found = [float(r["pass@1"]) for r in rows if (r["level"], r["step"]) == ("all", step)]
+        ends.append(f"{100 * sum(found) / len(found):.1f} %")
+    assert f"GRPO takes pass@1 from {ends[0]} to {ends[1]} " in README

@@ -377,7 +377,7 @@ def test_the_command(drawn: None, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {"report.html", "tables.csv", "our_runs.csv", "tables.tex"} <= made
     (tmp_path / "file").write_text("")
     assert report.main([str(tmp_path / "r"), "--out", str(tmp_path / "file")]) == 2
-    assert "cannot write the report into" in capsys.readouterr().err
+    assert f"cannot write {tmp_path / 'file'}: File exists" in capsys.readouterr().err
 
 
 # --- odd runs

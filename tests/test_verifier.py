@@ -212,20 +212,45 @@ def test_odd_bytes_and_code_are_only_text(verifier, tmp_path):
     assert verifier.grade(["1"], [r"\boxed{1}"])[0].reward == 1.0
 
 
-def test_a_worker_cannot_write_files_or_take_all_memory(tmp_path):
+def test_what_has_no_value_is_unparsable_not_an_error(verifier):
+    """sympy raises errors of many kinds; "error" is kept for golds and processes that fail."""
+    answers = [
+        r"\begin{pmatrix} 1 & 2 \end{pmatrix}^{3}",
+        r"\frac{1}{0}",
+        "x" * 600,
+        "3 @ 4",
+        "__x",
+    ]
+    verdicts = verifier.grade(["x^2"] * len(answers), [box(answer) for answer in answers])
+    assert {v.reward for v in verdicts} == {0.0}
+    assert {v.reason for v in verdicts} <= {"wrong", "unparsable"}
+
+
+@pytest.mark.slow
+def test_hostile_answers_of_every_kind_leave_the_grades_of_others_alone():
+    from tests.soak.answers import measure
+
+    assert [figure for figure in measure(quick=True) if not figure.met] == []
+
+
+def test_a_worker_cannot_write_files_start_programs_or_take_all_memory(tmp_path):
     worker = Path(sys.modules["lens_ref.verifier.worker"].__file__)
     code = (
         f"import runpy; w = runpy.run_path({str(worker)!r}); w['_restrict'](1024)\n"
         f"import pathlib; probe = pathlib.Path({str(tmp_path / 'probe')!r})\n"
         "try:\n    probe.write_text('x')\n    print('written')\n"
         "except OSError:\n    print('refused')\n"
+        "import os\n"
+        "if os.geteuid() == 0:\n    os.setuid(65534)\n"  # the kernel lets root start any number
+        "try:\n    os.fork()\n    print('started')\n"
+        "except BlockingIOError:\n    print('alone')\n"
         "try:\n    bytearray(3 << 30)\n    print('taken')\n"
         "except MemoryError:\n    print('bounded')\n"
     )
     if not sys.platform.startswith("linux"):
         pytest.skip("limits of this kind are Linux's")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["refused", "bounded"]
+    assert done.stdout.split() == ["refused", "alone", "bounded"]
 
 
 # --- processes and threads ----------------------------------------------------------------------

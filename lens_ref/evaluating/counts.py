@@ -17,6 +17,7 @@ from pathlib import Path
 from lens_ref.evaluating.columns import as_csv
 from lens_ref.rlvr import run_folder
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.untrusted import from_cell
 
 FILE = "counts.csv"
 DIGITS = 9
@@ -70,14 +71,14 @@ def write(path: Path, counts: Sequence[Count]) -> None:
 def append(path: Path, counts: Sequence[Count]) -> None:
     """Add rows, on the disk when this returns."""
     with writing(path), path.open("a", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(map(astuple, counts))
+        file.write(as_csv((), map(astuple, counts)))
         file.flush()
         os.fsync(file.fileno())
 
 
 def writing(path: Path) -> AbstractContextManager[None]:
     """`run_folder.writing` for files of this command, which goes on when it is given again."""
-    return run_folder.writing(path, "give the same command again")
+    return run_folder.writing(path, run_folder.AGAIN)
 
 
 def _text(path: Path) -> str:
@@ -106,7 +107,7 @@ def _parse(text: str, path: Path) -> list[Count]:
         where = f"{path}, line {line}"
         if len(row) != len(header):
             raise UserError(f"{where}: {len(row)} cells instead of {len(header)}")
-        cells = dict(zip(header, row, strict=True))
+        cells = dict(zip(header, map(from_cell, row), strict=True))
         found.append((_whole(cells, "step", where) if of_a_run else 0, _count(cells, where)))
     last = max((step for step, _ in found), default=0)
     counts = [count for step, count in found if step == last]

@@ -22,6 +22,7 @@ from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import level_groups
 from lens_ref.rlvr.tasks import level_of
+from lens_ref.rlvr.untrusted import one_line
 
 Kind = Literal["exact", "normalised"]
 COLUMNS = ("id", "level", "match", "other")
@@ -78,9 +79,9 @@ def read_problems(
         text = row.values.get("problem")
         if not isinstance(text, str) or not text.strip():
             raise UserError(f"{row.where}: a row needs a non-empty 'problem'")
-        identity = prefix + " ".join(str(row.values["id"]).split())
+        identity = prefix + one_line(row.values["id"])
         try:
-            identity.encode()
+            str(row.values["id"]).encode()
         except UnicodeEncodeError as error:
             raise UserError(
                 f"{row.where}: an id that is not valid Unicode: {error.reason}"

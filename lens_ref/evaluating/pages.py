@@ -19,6 +19,7 @@ from lens_ref.evaluating.estimates import (
 from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_verdict import signed
 from lens_ref.rlvr.statistics import RESAMPLES, Interval
+from lens_ref.rlvr.untrusted import one_line, printable
 
 TABLE_COLUMNS = (
     "name", "runs", "set", "questions", "k", "pass@k", "low", "high", "seeds_low", "seeds_high",
@@ -53,7 +54,7 @@ def text(
     parts.append(LEGEND + (SEEDS_LEGEND if several else "") + ".")
     if comparisons:
         parts += [*map(_comparison, comparisons), COMPARISON_LEGEND]
-    return "\n\n".join(parts) + "\n"
+    return printable("\n\n".join(parts)) + "\n"
 
 
 def notes(evaluated: Sequence[Evaluated], groups: Sequence[Group]) -> list[str]:
@@ -73,7 +74,7 @@ def notes(evaluated: Sequence[Evaluated], groups: Sequence[Group]) -> list[str]:
         if group.ks != KS:
             least = min(count.n for run in group.runs for count in run.counts)
             lines.append(f"{group.method}: {least} answers a question, too few for a larger k")
-    return lines
+    return list(map(one_line, lines))
 
 
 def table_csv(groups: Iterable[Group]) -> str:

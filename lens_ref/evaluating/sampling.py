@@ -7,7 +7,6 @@ done before: a resumed evaluation draws what an unbroken one would.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -21,10 +20,10 @@ from lens_ref.evaluating.policies import Target, weights_hash
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import answer
 from lens_ref.rlvr.policy import Policy, resolve_dtype
-from lens_ref.rlvr.run_folder import environment, write_atomic
+from lens_ref.rlvr.prompts import encode_prompts
+from lens_ref.rlvr.run_folder import command_line, environment, refuse_secrets, write_atomic
 from lens_ref.rlvr.sampler import choose_engine, derive_seed, make_sampler
 from lens_ref.rlvr.tasks import Question, Questions
-from lens_ref.rlvr.trainer import encode_prompts
 from lens_ref.verifier import Verifier
 
 MANIFEST = "evaluation.json"
@@ -53,7 +52,7 @@ def evaluate(
     """Sample, grade and count; go on where an earlier call with the same settings stopped.
 
     Args:
-        folder: of `counts.csv` and `evaluation.json`; made if it isn't there.
+        folder: of `counts.csv` and `evaluation.json`.
         check_stop: raises `Interrupted` when asked to stop; what was counted is on the disk.
         show: called with the counts so far, before the first block and after each.
 
@@ -65,6 +64,9 @@ def evaluate(
     manifest = _begin(folder, _settings(target, policy, questions, plan), target)
     path = folder / files.FILE
     done = _resume(path, questions.items, plan)
+    if manifest.get("done") != len(done):  # it was written before the counts, or could not be after
+        manifest["done"] = len(done)
+        _write(folder, manifest)
     show(done)
     if len(done) == len(questions):
         return done
@@ -159,12 +161,9 @@ def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, 
         "done": 0,
         "seconds": 0.0,
         **environment(),
-        "command": " ".join(["python -m lens_ref.evaluate", *sys.argv[1:]]),
+        "command": command_line("lens_ref.evaluate"),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make {folder}: {error.strerror}; choose another --out") from None
+    refuse_secrets(settings)
     _write(folder, manifest)
     files.write(folder / files.FILE, [])
     return manifest

@@ -8,7 +8,7 @@ import logging
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -24,8 +24,9 @@ from lens_ref.evaluating.sampling import Plan
 from lens_ref.rlvr import memory
 from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import Interrupted, UserError
+from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.policy import resolve_device
-from lens_ref.rlvr.run_folder import write_atomic
+from lens_ref.rlvr.run_folder import AGAIN, write_whole
 from lens_ref.rlvr.session import console, progress_bar
 from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.tasks import Questions, load_questions
@@ -69,7 +70,7 @@ def run(request: Request) -> int:
     first = targets[0].config.verifier
     evaluated: list[Evaluated] = []
     try:
-        with StopRequest() as stop, Verifier(first.workers, first.timeout) as verifier:
+        with StopRequest() as stop, Verifier(**asdict(first)) as verifier:
             questions = _load(source, limit, verifier)
             shared = _overlap_of(request, targets, questions)
             for target, name in zip(targets, names, strict=True):
@@ -126,13 +127,8 @@ def _tested(request: Request, targets: Sequence[Target]) -> tuple[SourceConfig, 
 def _load(source: SourceConfig, limit: int | None, verifier: Verifier) -> Questions:
     with console.status(f"{source.source}: loading"):
         questions = load_questions(source, verifier, limit=limit, split=source.split)
-    dropped = len(questions.unparsable)
-    if dropped:
-        console.print(
-            f"{questions.source}: dropped {dropped} of {dropped + len(questions)} questions whose "
-            f"answer can't be parsed ({', '.join(questions.unparsable[:3])} …)",
-            markup=False,
-        )
+    for line in questions.lines():
+        console.print(line, markup=False, highlight=False)
     return questions
 
 
@@ -191,8 +187,11 @@ def _evaluate(
     device = resolve_device(target.config.device)
     target = policies.prepared(target, device)
     _check_fits(target, device)
-    with console.status(f"{name}: loading"):
-        policy = policies.load_target(target, device)
+    folder = out / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {folder}: {error.strerror}; choose another --out") from None
     progress = progress_bar()
     bar = progress.add_task(name, total=len(questions), info="")
     live = ExitStack()
@@ -212,9 +211,11 @@ def _evaluate(
             console.print(line, markup=False, highlight=False)
         told = max(told, part)
 
-    with live:
+    with alone_in(folder), live:
+        with console.status(f"{name}: loading"):
+            policy = policies.load_target(target, device)
         return sampling.evaluate(
-            target, policy, questions, verifier, plan, out / name, stop.check, show
+            target, policy, questions, verifier, plan, folder, stop.check, show
         )
 
 
@@ -326,6 +327,4 @@ def _conclude(
 
 
 def _write(path: Path, text: str) -> None:
-    with counts.writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text)
+    write_whole(path, text, AGAIN)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 
 import pandas as pd
@@ -14,11 +13,11 @@ from matplotlib.figure import Figure
 from lens_ref.reporting import latex, paper, pictures, run_figures, tables
 from lens_ref.reporting.find import Found, find
 from lens_ref.reporting.settings import Setting, grouped
-from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.report_data import BASELINE, label_order
 from lens_ref.rlvr.report_page import figure, page, table
 from lens_ref.rlvr.report_verdict import over_questions, over_seeds
-from lens_ref.rlvr.run_folder import write_atomic
+from lens_ref.rlvr.run_folder import AGAIN, write_whole, writing
+from lens_ref.rlvr.untrusted import as_html, to_cell
 
 Drawing = tuple[Figure | str, str]
 """A figure, or the sentence that stands in its place, and its caption."""
@@ -170,25 +169,24 @@ def write(found: Reproduction, out: Path) -> Path:
     Raises:
         UserError: a folder that can't be written.
     """
-    path = out / "report.html"
-    try:
+    with writing(out, AGAIN):
         out.mkdir(parents=True, exist_ok=True)
-        write_atomic(
-            path, page("LENS: the paper's tables beside our runs", list(_body(found, out)), "68rem")
-        )
-        write_atomic(out / "tables.csv", found.frame().to_csv(index=False))
-        write_atomic(out / "our_runs.csv", tables.our_frame(found.settings).to_csv(index=False))
-        write_atomic(out / "tables.tex", latex.document(found.tables, found.settings))
-    except OSError as error:
-        raise UserError(f"cannot write the report into {out}: {error.strerror}") from None
-    return path
+    body = list(_body(found, out))
+    for name, text in {
+        "report.html": page("LENS: the paper's tables beside our runs", body, "68rem"),
+        "tables.csv": found.frame().map(to_cell).to_csv(index=False),
+        "our_runs.csv": tables.our_frame(found.settings).map(to_cell).to_csv(index=False),
+        "tables.tex": latex.document(found.tables, found.settings),
+    }.items():
+        write_whole(out / name, text, AGAIN)
+    return out / "report.html"
 
 
 def _body(found: Reproduction, out: Path) -> Iterator[str]:
     yield "<h1>LENS: the paper's tables and figures beside our runs</h1>"
-    yield f"<div class=verdict><p><strong>{escape(found.coverage())}</strong></p></div>"
+    yield f"<div class=verdict><p><strong>{as_html(found.coverage())}</strong></p></div>"
     drawings = {
-        name: figure(out / f"{name}.png", *drawing)
+        name: _figure(out / f"{name}.png", *drawing)
         for name, drawing in found.paper_drawings().items()
     }
     main, ablation, second = found.tables
@@ -196,7 +194,7 @@ def _body(found: Reproduction, out: Path) -> Iterator[str]:
     yield drawings["overview"] + drawings["optimal_policy"] + drawings["weight"]
     yield "<h2>Negative groups</h2>" + drawings["negative_groups"]
     yield "<h2>MATH + DAPO</h2>" + _paper_table(main)
-    yield f"<p class=note>{escape(OVERLAP)}</p>" + drawings["curves_dapo"]
+    yield f"<p class=note>{as_html(OVERLAP)}</p>" + drawings["curves_dapo"]
     yield "<h2>The ablation</h2>" + _paper_table(ablation)
     yield "<h2>MATH + Numina 1.5</h2>" + _paper_table(second) + drawings["curves_numina"]
     yield "<h2>Our runs</h2>"
@@ -211,22 +209,22 @@ def _body(found: Reproduction, out: Path) -> Iterator[str]:
         yield table(*tables.lone_rows(alone))
     if found.notes():
         yield "<h2>Runs that are not counted</h2>"
-        yield f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in found.notes())}</ul>"
+        yield f"<ul>{''.join(f'<li>{as_html(note)}</li>' for note in found.notes())}</ul>"
 
 
 def _paper_table(filled: tables.Filled) -> str:
     average = "of one run" if filled.table.runs == 1 else f"means of {filled.table.runs} runs"
     notes = [f"The paper's numbers are {average}. {TABLE_NOTE}", *filled.remarks]
     return (
-        f"<h3>{escape(filled.table.name)}: {escape(filled.table.caption)}</h3>"
+        f"<h3>{as_html(filled.table.name)}: {as_html(filled.table.caption)}</h3>"
         + table(tables.PAPER_HEADER, tables.paper_rows(filled))
-        + "".join(f"<p class=note>{escape(note)}</p>" for note in notes)
+        + "".join(f"<p class=note>{as_html(note)}</p>" for note in notes)
     )
 
 
 def _setting(found: Reproduction, setting: Setting, out: Path) -> Iterator[str]:
-    yield f"<h3>{escape(setting.title)}</h3>"
-    yield "".join(f"<p>{escape(said)}</p>" for said in found.verdicts(setting))
+    yield f"<h3>{as_html(setting.title)}</h3>"
+    yield "".join(f"<p>{as_html(said)}</p>" for said in found.verdicts(setting))
     yield "<p class=note>pass@k after the last update, in %: mean and 95 % interval over seeds.</p>"
     yield table(*tables.accuracy_rows(setting))
     header, rows = tables.difference_rows(setting)
@@ -235,6 +233,11 @@ def _setting(found: Reproduction, setting: Setting, out: Path) -> Iterator[str]:
         yield table(header, rows)
     yield "<p class=note>While training:</p>"
     yield table(tables.TRAINING_HEADER, tables.training_rows(setting))
-    yield f"<p class=note>{escape(tables.TRAINING_NOTE)}</p>"
+    yield f"<p class=note>{as_html(tables.TRAINING_NOTE)}</p>"
     for name, drawing in found.setting_drawings(setting).items():
-        yield figure(out / f"{name}.png", *drawing)
+        yield _figure(out / f"{name}.png", *drawing)
+
+
+def _figure(path: Path, drawing: Figure | str, caption: str) -> str:
+    with writing(path, AGAIN):
+        return figure(path, drawing, caption)

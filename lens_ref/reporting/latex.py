@@ -14,6 +14,7 @@ from lens_ref.reporting.tables import (
     paper_rows,
 )
 from lens_ref.rlvr.report_page import NOT_RUN
+from lens_ref.rlvr.untrusted import printable
 
 _SPECIAL = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
 _SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -25,7 +26,7 @@ def text(cell: str) -> str:
     if cell == NOT_RUN:
         return rf"\textit{{{NOT_RUN}}}"
     table = str.maketrans(_SPECIAL | _MATH)
-    return cell.translate(table)
+    return printable(cell, keep="").translate(table)
 
 
 def tabular(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, label: str) -> str:

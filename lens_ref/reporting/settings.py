@@ -23,8 +23,11 @@ from lens_ref.rlvr.report_data import (
 )
 from lens_ref.rlvr.report_verdict import question_rates, seed_pairs
 from lens_ref.rlvr.statistics import Interval, bootstrap_interval, t_interval
+from lens_ref.rlvr.untrusted import one_line
 
 HARD = "4-5"
+LONGEST_SLUG = 100
+"""Characters; a title may be as long as the path of a model."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def grouped(runs: Iterable[Run]) -> list[Setting]:
         settings.append((full, group))
     settings.sort(key=lambda pair: pair[0])
     return [
-        Setting(title, _slug(title, [t for t, _ in settings[:i]]), tuple(group))
+        Setting(one_line(title), _slug(title, [t for t, _ in settings[:i]]), tuple(group))
         for i, (title, group) in enumerate(settings)
     ]
 
@@ -215,7 +218,7 @@ def _distinction(run: Run, others: list[Run]) -> str:
 def _slug(title: str, before: list[str]) -> str:
     def plain(text: str) -> str:
         words = re.sub(r"\b(the|on|of|answers)\b", " ", text.lower())
-        return re.sub(r"[^a-z0-9.]+", "-", words).strip("-")
+        return re.sub(r"[^a-z0-9.]+", "-", words).strip("-")[:LONGEST_SLUG]
 
     twins = sum(plain(other) == plain(title) for other in before)
     return plain(title) + (f"-{twins + 1}" if twins else "")

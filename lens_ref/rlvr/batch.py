@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -56,8 +56,12 @@ class Batch:
         logprobs = self.sequence_logprobs(questions).double()
         return (logprobs / self.samples.lengths[questions]).exp()
 
-    def rollouts(self, questions: slice = slice(None)) -> Rollouts:
-        """The pure numbers that a method sees, of some of the questions."""
+    def rollouts(self, questions: slice = slice(None), valid: Tensor | None = None) -> Rollouts:
+        """The pure numbers that a method sees, of some of the questions.
+
+        Args:
+            valid: `[B, G]` bool, the responses that count; default all.
+        """
         assert self.rewards is not None
         assert self.old_logprobs is not None
         return Rollouts(
@@ -68,4 +72,30 @@ class Batch:
             mask=self.samples.mask[questions],
             entropy=None if self.entropy is None else self.entropy[questions],
             truncated=self.samples.truncated[questions],
+            valid=None if valid is None else valid[questions],
+        )
+
+    def select(self, questions: list[int]) -> Batch:
+        """The batch of some of its questions, without what the method told beside advantages."""
+
+        def rows(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x[questions]
+
+        samples, signal = self.samples, self.signal
+        return replace(
+            self,
+            questions=tuple(self.questions[i] for i in questions),
+            prompts=tuple(self.prompts[i] for i in questions),
+            samples=Samples(
+                samples.ids[questions],
+                samples.lengths[questions],
+                samples.logprobs[questions],
+                samples.truncated[questions],
+            ),
+            texts=tuple(self.texts[i] for i in questions) if self.texts else (),
+            reasons=tuple(self.reasons[i] for i in questions) if self.reasons else (),
+            rewards=rows(self.rewards),
+            old_logprobs=rows(self.old_logprobs),
+            entropy=rows(self.entropy),
+            signal=signal and Signal(signal.advantages[questions], signal.keep[questions]),
         )

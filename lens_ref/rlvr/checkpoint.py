@@ -1,16 +1,18 @@
 """Checkpoints: complete, atomic, readable without pickle.
 
 `checkpoints/step-<n>/` holds the policy (a folder that transformers or peft load), the optimizer
-moments, the batch in hand if updates on it are still due, and `state.json`, written last, with the
-hash of every other file. Random numbers need no saving: every seed is derived from the run's seed
-and a counter (see `sampler.derive_seed`), and the counter is the step.
+moments, the batch in hand if updates on it are still due, `state.json` with the counters, and
+`sha256.json`, written last, with the hash of every other file. Random numbers need no saving: every
+seed is derived from the run's seed and a counter (see `sampler.derive_seed`), and the counter is
+the step.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
+import logging
+import re
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -25,9 +27,12 @@ from lens_ref.core import Signal
 from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.policy import Policy
+from lens_ref.rlvr.run_folder import sync
 from lens_ref.rlvr.tasks import Question
 
 BATCH_TENSORS = ("rewards", "old_logprobs", "entropy")
+HASHES = "sha256.json"
+log = logging.getLogger("lens_ref")
 
 
 def save(
@@ -39,7 +44,9 @@ def save(
     progress: dict[str, Any],
     keep: int,
 ) -> Path:
-    """Write `step-<n>` beside the others and drop all but the newest `keep`.
+    """Write `step-<n>` beside the others and drop all but the newest `keep` up to it.
+
+    A later one is damaged, or this run would have gone on from it: it goes too.
 
     Args:
         folder: the run's `checkpoints`.
@@ -59,11 +66,19 @@ def save(
         if batch is not None:
             save_file(_batch_tensors(batch), temporary / "batch.safetensors")
             (temporary / "batch.json").write_text(json.dumps(_batch_text(batch)), encoding="utf-8")
-        state = {"step": step, **progress, "sha256": _hashes(temporary)}
+        state = {"step": step, **progress}
         (temporary / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")
-        _sync(temporary)
+        hashes = json.dumps(_hashes(temporary), indent=2)
+        (temporary / HASHES).write_text(hashes, encoding="utf-8")
+        for path in [*temporary.rglob("*"), temporary]:
+            sync(path)
         shutil.rmtree(final, ignore_errors=True)
         temporary.rename(final)
+        sync(folder)
+        kept = [path for path in checkpoints(folder) if _step(path) <= step][-keep:]
+        for old in [*checkpoints(folder), *folder.glob(".step-*.tmp")]:  # .tmp: of killed runs
+            if old not in kept:
+                shutil.rmtree(old)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
@@ -71,23 +86,33 @@ def save(
             f"cannot write the checkpoint {final}: {reason}; earlier checkpoints are intact, "
             f"make room and go on with --resume {folder.parent}"
         ) from error
-    for old in [*checkpoints(folder)[:-keep], *folder.glob(".step-*.tmp")]:  # of killed runs
-        shutil.rmtree(old)
     return final
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints, oldest first."""
-    found = [path for path in folder.glob("step-*") if (path / "state.json").is_file()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+    """All checkpoints, intact or not, oldest first."""
+    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
+    return sorted(found, key=_step)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint whose files match their hashes."""
+    """The newest checkpoint whose files match their hashes; a warning tells of newer ones."""
+    damaged: list[str] = []
+    found = None
     for path in reversed(checkpoints(folder)):
-        if intact(path):
-            return path
-    return None
+        what = damage(path)
+        if what is None:
+            found = path
+            break
+        damaged.append(f"{path} is damaged ({what})")
+    for text in damaged:
+        after = "no intact one is left" if found is None else f"{found.name} is used instead"
+        log.warning("the checkpoint %s: %s", text, after)
+    return found
 
 
 def restore(
@@ -117,10 +142,12 @@ def _load_weights(policy: Policy, weights: dict[str, Tensor]) -> None:
         set_peft_model_state_dict(policy.model, weights)
     else:
         missing, unexpected = policy.model.load_state_dict(weights, strict=False)
-        assert not unexpected
         # tied weights are stored once: what is missing must share memory with what was loaded
         state = policy.model.state_dict()
-        assert {state[n].data_ptr() for n in missing} <= {state[n].data_ptr() for n in weights}
+        loaded = {state[name].data_ptr() for name in weights if name in state}
+        wrong = [*unexpected, *(name for name in missing if state[name].data_ptr() not in loaded)]
+        if wrong:
+            raise UserError(f"the checkpoint is of another model: its weights differ in {wrong[0]}")
         policy.model.tie_weights()
 
 
@@ -181,27 +208,34 @@ def _batch(text: dict[str, Any], tensors: dict[str, Tensor]) -> Batch:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-        if path.name != "state.json"
-    }
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        if name != HASHES:
+            with path.open("rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def damage(path: Path) -> str | None:
+    """The first file of a checkpoint that is missing, changed or added since it was written; None
+    where all match their hashes."""
+    try:
+        written = json.loads((path / HASHES).read_text(encoding="utf-8"))
+        found = _hashes(path)
+        if not isinstance(written, dict):
+            return f"{HASHES} is no table"
+    except OSError as error:
+        return f"{Path(str(error.filename)).name}: {error.strerror}"
+    except ValueError:
+        return f"{HASHES} is not JSON"
+    for name in sorted(written.keys() | found.keys()):
+        if written.get(name) != found.get(name):
+            how = "missing" if name not in found else "changed" if name in written else "new"
+            return f"{name} is {how}"
+    return None
 
 
 def intact(path: Path) -> bool:
     """Whether the files match the hashes that were written last."""
-    try:
-        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        return bool(state["sha256"] == _hashes(path))
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def _sync(folder: Path) -> None:
-    for path in [*folder.rglob("*"), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    return damage(path) is None

@@ -32,7 +32,8 @@ from lens_ref.rlvr.report_data import (
     label_order,
     read_run,
 )
-from lens_ref.rlvr.run_folder import find_runs, write_atomic
+from lens_ref.rlvr.run_folder import AGAIN, find_runs, write_whole, writing
+from lens_ref.rlvr.untrusted import printable, to_cell
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])/(?:[^\s/]+/)*([^\s/]+)/?")
 
@@ -60,13 +61,9 @@ def collect(parents: Sequence[Path], out: Path) -> list[Run]:
         for r in runs
     ]
     curves, updates = _rows(runs, "eval.csv"), _rows(runs, "metrics.csv")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_atomic(out / "curves.csv", _csv(CURVE_COLUMNS, curves))
-        write_atomic(out / "updates.csv", _csv(UPDATE_COLUMNS, updates))
-        write_atomic(out / "manifests.json", json.dumps(manifests, indent=1) + "\n")
-    except OSError as error:
-        raise UserError(f"cannot write into {out}: {error.strerror}") from None
+    write_whole(out / "curves.csv", _csv(CURVE_COLUMNS, curves), AGAIN)
+    write_whole(out / "updates.csv", _csv(UPDATE_COLUMNS, updates), AGAIN)
+    write_whole(out / "manifests.json", json.dumps(manifests, indent=1) + "\n", AGAIN)
     return runs
 
 
@@ -86,22 +83,23 @@ def copy_whole(parents: Sequence[Path], out: Path) -> list[Run]:
         _check_finished(run)
         if names.count(run.path.name) > 1:
             raise UserError(f"two runs are named {run.path.name}; collect them into two folders")
-    try:
-        for run in runs:
-            folder = out / run.path.name
-            folder.mkdir(parents=True, exist_ok=True)
-            manifest = json.dumps(without_paths(run.manifest), indent=1)
-            write_atomic(folder / "manifest.json", manifest + "\n")
-            config = yaml.safe_dump(without_paths(run.config), sort_keys=False, allow_unicode=True)
-            write_atomic(folder / "config.yaml", config)
-            for name in TABLES:
-                if (run.path / name).is_file():
-                    shutil.copy(run.path / name, folder / name)
-        for picture in sorted(p for parent in parents for p in parent.glob("*.png")):
-            shutil.copy(picture, out / picture.name)
-    except OSError as error:
-        raise UserError(f"cannot write into {out}: {error.strerror}") from None
+    for run in runs:
+        folder = out / run.path.name
+        manifest = json.dumps(without_paths(run.manifest), indent=1)
+        write_whole(folder / "manifest.json", manifest + "\n", AGAIN)
+        config = yaml.safe_dump(without_paths(run.config), sort_keys=False, allow_unicode=True)
+        write_whole(folder / "config.yaml", config, AGAIN)
+        for name in TABLES:
+            if (run.path / name).is_file():
+                _copy(run.path / name, folder / name)
+    for picture in sorted(p for parent in parents for p in parent.glob("*.png")):
+        _copy(picture, out / picture.name)
     return runs
+
+
+def _copy(source: Path, target: Path) -> None:
+    with writing(target, AGAIN):
+        shutil.copy(source, target)
 
 
 def _check_finished(run: Run) -> None:
@@ -140,7 +138,7 @@ def _rows(runs: Iterable[Run], file: str) -> list[dict[str, str]]:
     rows = []
     for run in runs:
         with (run.path / file).open(encoding="utf-8", newline="") as lines:
-            label = {"method": run.label, "seed": str(run.seed)}
+            label = {"method": to_cell(run.label), "seed": str(run.seed)}
             rows += [{**label, **row} for row in csv.DictReader(lines)]
     return rows
 
@@ -169,7 +167,8 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"{len(runs)} runs → {args.out}: {', '.join(r.path.name for r in runs)}")
+    names = ", ".join(run.path.name for run in runs)
+    print(printable(f"{len(runs)} runs → {args.out}: {names}"))
     return 0
 
 

@@ -177,6 +177,8 @@ class VerifierConfig:
 
     workers: Count = 2
     timeout: Positive = 5.0  # seconds an answer
+    memory_mb: Annotated[int, Field(ge=256)] = 1024  # address space of one process, MiB
+    recycle: Count = 5000  # a process is replaced after so many answers
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -195,6 +197,9 @@ class Config:
     seed: Unsigned = 0
     steps: Count = 60  # gradient updates
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    # at a log-probability, reward, advantage or gradient that is not finite or can't be: stop, or
+    # skip that update, which counts as a step (three in a row stop the run)
+    bad_numbers: Literal["stop", "skip"] = "stop"
     model: ModelConfig = ModelConfig()
     prompt: PromptConfig = PromptConfig()
     data: DataConfig = DataConfig()

@@ -10,6 +10,7 @@ import torch
 
 from lens_ref.core import pass_at_k
 from lens_ref.rlvr.batch import Samples
+from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.grading import decode, grade_texts
 from lens_ref.rlvr.sampler import Sampler
 from lens_ref.rlvr.tasks import Question
@@ -59,8 +60,18 @@ def answer(
     n: int,
     seed: int,
 ) -> Answered:
-    """Sample n answers to each question and grade them."""
+    """Sample n answers to each question and grade them.
+
+    Raises:
+        UserError: a policy whose probabilities are not finite.
+    """
     samples = sampler.sample(prompts, n, seed)
+    bad = (~samples.logprobs.isfinite() & samples.mask).flatten(1).any(-1)
+    if bad.any():
+        raise UserError(
+            f"question {questions[int(bad.nonzero()[0])].id!r}: the policy's probabilities are not "
+            "finite; its weights are damaged, or optimizer.lr was too high"
+        )
     texts = decode(tokenizer, samples)
     verdicts = grade_texts(verifier, [question.answer for question in questions], texts)
     correct = [sum(int(v.reward) for v in group) for group in verdicts]

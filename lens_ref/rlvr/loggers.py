@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,16 @@ def require_packages(log: LogConfig) -> None:
             ) from None
 
 
+WANDB_SETTINGS = {
+    "console": "off",
+    "disable_code": True,
+    "disable_git": True,
+    "x_disable_meta": True,
+}
+"""Weights & Biases gets the metrics and the configuration: not the command line, the machine's and
+the user's names, the source, or what is printed, which it would collect by itself."""
+
+
 class Loggers:
     """The loggers of one run, as a context manager; with a default `LogConfig` it does nothing.
 
@@ -54,8 +65,10 @@ class Loggers:
         require_packages(log)
         self.log_config, self.folder = log, folder
         self.run_name, self.config = run_name, config
+        self.events = folder / "tensorboard"
         self._writer: Any = None  # made at the first row, whose step it has to know
         self._run: Any = None
+        self._hook = threading.excepthook
 
     def __enter__(self) -> Loggers:
         if self.log_config.wandb is not None:
@@ -64,7 +77,7 @@ class Loggers:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._writer is not None:
-            self._writer.close()
+            self._close_tensorboard(failed=kind is not None)
         if self._run is not None:
             self._run.finish(exit_code=0 if kind is None else 1)
 
@@ -78,17 +91,35 @@ class Loggers:
         if self.log_config.tensorboard:
             if self._writer is None:
                 self._writer = self._start_tensorboard(step)
-            for key, value in numbers.items():
-                self._writer.add_scalar(key, value, step)
+            with writing(self.events):
+                for key, value in numbers.items():
+                    self._writer.add_scalar(key, value, step)
         if self._run is not None:
             finite = {key: value for key, value in numbers.items() if math.isfinite(value)}
             self._run.log(finite, step=step)
 
+    def _close_tensorboard(self, failed: bool) -> None:
+        try:
+            with writing(self.events):
+                self._writer.close()
+        except UserError:
+            if not failed:  # else what went wrong first is told
+                raise
+        finally:
+            threading.excepthook = self._hook
+
     def _start_tensorboard(self, step: int) -> Any:
         module = importlib.import_module("torch.utils.tensorboard")
-        path = self.folder / "tensorboard"
-        with writing(path):
-            return module.SummaryWriter(log_dir=str(path), purge_step=step)
+        threading.excepthook = self._hear
+        with writing(self.events):
+            return module.SummaryWriter(log_dir=str(self.events), purge_step=step)
+
+    def _hear(self, failure: threading.ExceptHookArgs) -> None:
+        """TensorBoard writes in a thread of its own, and raises what failed there again at the next
+        row: no traceback beside that."""
+        own = type(failure.thread).__module__.startswith("tensorboard.")
+        if not (own and isinstance(failure.exc_value, OSError)):
+            self._hook(failure)
 
     def _start_wandb(self, project: str) -> Any:
         wandb = importlib.import_module("wandb")
@@ -100,6 +131,7 @@ class Loggers:
                 resume="allow",
                 dir=str(self.folder),
                 config=self.config,
+                settings=WANDB_SETTINGS,
             )
         except wandb.Error as error:
             reason = " ".join(str(error).split())

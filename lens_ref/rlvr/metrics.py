@@ -204,7 +204,8 @@ def markdown() -> str:
         "# What a run logs",
         "",
         "`metrics.csv` has a row an update. Shares and means are over the questions and answers of "
-        "that update, and an empty cell means that the number is undefined there.",
+        "that update, and an empty cell means that the number is undefined there. An update that "
+        "was left out for a bad number (`bad_numbers: skip`) has its step and times alone.",
         "",
         "| column | meaning |",
         "|---|---|",
@@ -214,7 +215,9 @@ def markdown() -> str:
         "kind, mean confidence), `eval.csv` (pass@k by level), `eval_counts.csv` (correct answers "
         "a question, from which every statistic can be recomputed), `samples.jsonl` (answers with "
         "grade, confidence and advantage), `config.yaml` (resolved) and `manifest.json` (commit, "
-        "versions, hardware, data hashes, wall time, tokens).",
+        "versions, hardware, data hashes, what was left out of the data, updates left out, wall "
+        "time, tokens). `debug/step-<n>/` holds the batch of an update with a number that is not "
+        "finite or can't be.",
         "",
         "This page is printed by `python -m lens_ref.rlvr.metrics`.",
     ]

@@ -88,6 +88,15 @@ _UNLOADABLE = (
     RuntimeError,  # weights of other shapes than the config's
     SafetensorError,
 )
+_TEMPLATE_ERRORS = (  # of a small language that comes with the model, and runs in a sandbox
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _GATED = "gated weights: accept the licence on the hub, then `hf auth login`; or "
 
 
@@ -403,7 +412,7 @@ def encode_prompt(tokenizer: Any, prompt: PromptConfig, problem: str) -> tuple[i
             text = tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=False
             )
-        except TemplateError as error:
+        except _TEMPLATE_ERRORS as error:
             raise UserError(
                 f"the model's chat template refuses the messages: {error} (one without system "
                 'messages needs prompt.system="")'

@@ -22,6 +22,7 @@ from lens_ref.rlvr import evaluation
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.metrics import METRICS
 from lens_ref.rlvr.run_folder import find_runs
+from lens_ref.rlvr.untrusted import from_cell, one_line
 
 BASELINE, LENS = "grpo", "lens"
 GROUP_COLUMNS = ("step", "question", "level", "responses", "correct", "kind", "confidence")
@@ -104,7 +105,7 @@ def display(label: str) -> str:
     if label in NAMES:
         return NAMES[label]
     name, _, variant = label.partition("-")
-    return f"{name.upper() if name in (BASELINE, LENS) else name} {variant}".strip()
+    return one_line(f"{name.upper() if name in (BASELINE, LENS) else name} {variant}")
 
 
 def run_name(run: Run, runs: list[Run]) -> str:
@@ -125,12 +126,14 @@ def read_run(path: Path) -> Run:
     except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
         detail = " ".join(str(error).split())
         raise UserError(f"{path} is damaged: {detail}; move it away and try again") from None
-    if not isinstance(config, dict) or "seed" not in config:
+    if not isinstance(config, dict) or type(config.get("seed")) is not int:
         raise UserError(f"{path}/config.yaml is damaged; move that run away and try again")
+    if not isinstance(manifest, dict):
+        raise UserError(f"{path}/manifest.json is damaged; move that run away and try again")
     return Run(
         path=path,
         label=re.sub(r"-seed\d+$", "", path.name),
-        seed=int(config["seed"]),
+        seed=config["seed"],
         config=config,
         manifest=manifest,
         metrics=read_table(path / "metrics.csv", METRICS),
@@ -159,6 +162,9 @@ def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
         keep_default_na=False,
         na_values={column: [""] for column in numbers},
     )
+    for column in header:
+        if column in TEXT:
+            table[column] = [one_line(from_cell(cell)) for cell in table[column]]
     for column in numbers:
         if not pd.api.types.is_numeric_dtype(table[column]):
             raise UserError(f"{path} is damaged: column {column} holds something else than numbers")

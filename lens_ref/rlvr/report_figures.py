@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_data import Committed, Run, display, label_order, run_name
 from lens_ref.rlvr.report_verdict import question_rates
 from lens_ref.rlvr.statistics import Interval, bootstrap_interval, moving_average
+from lens_ref.rlvr.untrusted import printable
 
 WINDOW = 8  # updates in a moving average: two rollout batches of four
 WIDTH, HEIGHT, DPI = 5.8, 3.9, 160  # inches; small, so that the letters stay large on a phone
@@ -196,9 +199,14 @@ def signal(runs: list[Run], committed: Committed | None, style: dict[str, Style]
 
 
 def png(figure: Figure, dpi: int = DPI) -> bytes:
-    """The figure as a PNG file, with so many dots an inch."""
+    """The figure as a PNG file, with so many dots an inch; its words are drawn as they stand, a
+    dollar sign begins no formula."""
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+        text.set_text(printable(text.get_text()))
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None})
+    with rc_context({"text.parse_math": False}):  # labels of ticks are made as they are drawn
+        figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None})
     return file.getvalue()
 
 

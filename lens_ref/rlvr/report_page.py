@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from lens_ref.rlvr import report_figures
+from lens_ref.rlvr.untrusted import as_html
 
 MISSING = "–"
 NOT_RUN = "not run"
@@ -47,10 +47,10 @@ def figure(path: Path, drawing: Figure | str, caption: str) -> str:
     and the PNG of an earlier report goes."""
     if isinstance(drawing, str):
         path.unlink(missing_ok=True)
-        return f"<p>{escape(drawing)}</p>"
+        return f"<p>{as_html(drawing)}</p>"
     data = report_figures.png(drawing)
     path.write_bytes(data)
-    caption = escape(caption)
+    caption = as_html(caption)
     source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
     return (
         f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
@@ -64,7 +64,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
     def line(tag: str, cells: Sequence[Any]) -> str:
         shown = zip(sides, cells, strict=True)
-        return f"<tr>{''.join(f'<{tag}{side}>{escape(str(c))}</{tag}>' for side, c in shown)}</tr>"
+        return f"<tr>{''.join(f'<{tag}{side}>{as_html(c)}</{tag}>' for side, c in shown)}</tr>"
 
     body = "".join(line("td", row) for row in rows)
     return (
@@ -84,7 +84,7 @@ def page(title: str, body: Sequence[str], width: str = "46rem") -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}</style></head>\n<body>\n"
+        f"<title>{as_html(title)}</title><style>{style}</style></head>\n<body>\n"
         + "\n".join(body)
         + "\n</body></html>\n"
     )

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from html import escape
+from types import NoneType
 from typing import Any
 
+from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.report_data import Run, display
+from lens_ref.rlvr.untrusted import as_html
 
 QUESTIONS, ANSWERS = 3, 3  # shown at most: questions, and answers of each run to each
 KIND_ORDER = ("negative", "mixed", "correct")
 
+FIELDS = {
+    "step": int, "question": str, "level": (int, NoneType), "problem": str, "answer": str,
+    "group": str, "response": str, "reward": (int, float), "reason": str, "truncated": bool,
+    "length": int, "confidence": (int, float), "advantage": (int, float),
+}  # fmt: skip
+"""What a line of samples.jsonl holds."""
 Samples = dict[tuple[int, str], list[dict[str, Any]]]
 """Answers of a run by (step, question)."""
 
@@ -19,7 +27,17 @@ def samples(runs: list[Run]) -> str:
 
     Questions with a negative group come first. If the last batch logged none, one from the newest
     batch that has one is added.
+
+    Raises:
+        UserError: a line of samples.jsonl that is no sampled answer.
     """
+    for run in runs:
+        for number, row in enumerate(run.samples, start=1):
+            if not _is_sample(row):
+                raise UserError(
+                    f"{run.path}/samples.jsonl is damaged: line {number} is no sampled answer; "
+                    "move that run away and try again"
+                )
     runs = [run for run in runs if run.samples]
     if not runs:
         return "<p>No sampled answers were logged.</p>"
@@ -47,6 +65,14 @@ def _shared(runs: list[Run]) -> list[str]:
     return [_question(key, runs, [answers[key] for answers in by_run]) for key in chosen]
 
 
+def _is_sample(row: Any) -> bool:
+    return (
+        isinstance(row, dict)
+        and all(isinstance(row.get(name), kind) for name, kind in FIELDS.items())
+        and row["group"] in KIND_ORDER
+    )
+
+
 def _by_question(run: Run) -> Samples:
     found: Samples = {}
     for row in run.samples:
@@ -58,15 +84,15 @@ def _question(key: tuple[int, str], runs: list[Run], answers: list[list[dict[str
     first = answers[0][0]
     level = "" if first["level"] is None else f", level {first['level']}"
     columns = "".join(
-        f"<div><h4>{escape(display(run.label))}: {escape(rows[0]['group'])} group</h4>"
+        f"<div><h4>{as_html(display(run.label))}: {as_html(rows[0]['group'])} group</h4>"
         + "".join(_answer(row) for row in rows[:ANSWERS])
         + "</div>"
         for run, rows in zip(runs, answers, strict=True)
     )
     return (
-        f"<h3>Question {escape(key[1])}{escape(level)}, sampled after {key[0]} updates "
-        f"(seed {runs[0].seed})</h3><pre>{escape(str(first['problem']))}</pre>"
-        f"<p class=note>expected: {escape(str(first['answer']))}</p>"
+        f"<h3>Question {as_html(key[1])}{as_html(level)}, sampled after {as_html(key[0])} updates "
+        f"(seed {runs[0].seed})</h3><pre>{as_html(first['problem'])}</pre>"
+        f"<p class=note>expected: {as_html(first['answer'])}</p>"
         f"<div class=side>{columns}</div>"
     )
 
@@ -75,9 +101,11 @@ def _answer(row: dict[str, Any]) -> str:
     right = row["reward"] == 1
     verdict = row["reason"] + (", truncated" if row["truncated"] else "")
     advantage = f"{row['advantage']:+.2g}".replace("-", "−") if row["advantage"] else "0"
+    facts = (
+        f"{'✓' if right else '✗'} {verdict} · reward {row['reward']:g} · "
+        f"confidence {row['confidence']:.3f} · advantage {advantage} · {row['length']} tokens"
+    )
     return (
-        f'<div class="answer{" right" if right else ""}"><pre>{escape(str(row["response"]))}</pre>'
-        f"<p class=note>{'✓' if right else '✗'} {escape(verdict)} · reward {row['reward']:g} · "
-        f"confidence {row['confidence']:.3f} · advantage {advantage} · {row['length']} tokens</p>"
-        "</div>"
+        f'<div class="answer{" right" if right else ""}"><pre>{as_html(row["response"])}</pre>'
+        f"<p class=note>{as_html(facts)}</p></div>"
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
 import platform
+import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
@@ -21,6 +24,7 @@ import yaml
 
 from lens_ref.rlvr.config import Config, from_dict, method_label, to_dict
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.untrusted import from_cell, redacted, secret_in, to_cell
 
 PACKAGES = (
     "torch",
@@ -34,6 +38,18 @@ PACKAGES = (
     "trl",
     "numpy",
 )
+
+AGAIN = "give the same command again"
+"""What to do once a disk is mended, for a command that goes on or begins anew."""
+
+
+def sync(path: Path) -> None:
+    """Until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_atomic(path: Path, text: str) -> None:
@@ -51,7 +67,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def _format(value: Any) -> str:
-    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
+    return "" if value is None else repr(value) if isinstance(value, float) else str(to_cell(value))
 
 
 @contextmanager
@@ -61,7 +77,16 @@ def writing(path: Path, then: str | None = None) -> Iterator[None]:
         yield
     except OSError as error:
         then = then or f"go on with --resume {path.parent}"
-        raise UserError(f"cannot write {path}: {error.strerror}; mend that and {then}") from error
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}; mend that and {then}"
+        ) from error
+
+
+def write_whole(path: Path, text: str, then: str) -> None:
+    """`write_atomic`, its folder made where it is missing, with `writing`'s error."""
+    with writing(path, then):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text)
 
 
 class Table:
@@ -80,7 +105,7 @@ class Table:
 
     def at(self, step: int) -> list[dict[str, str]]:
         """The rows of a step."""
-        found = [row for row in self._rows() if int(row[0]) == step]
+        found = [map(from_cell, row) for row in self._rows() if int(row[0]) == step]
         return [dict(zip(self.columns, row, strict=True)) for row in found]
 
     def cut(self, step: int) -> None:
@@ -130,11 +155,9 @@ class RunFolder:
         Raises:
             UserError: it exists, or can't be written.
         """
-        path = parent / f"{method_label(config.method)}-seed{config.seed}"
+        path = parent / _name(config)
         try:
-            path.mkdir(parents=True)
-            text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
-            write_atomic(path / "config.yaml", text)
+            _make(path, config)
         except FileExistsError:
             raise UserError(f"{path} exists; resume it with --resume {path}") from None
         except OSError as error:
@@ -167,10 +190,64 @@ class RunFolder:
         with writing(path):
             write_atomic(path, json.dumps(merged, indent=2) + "\n")
 
+    def sync(self) -> None:
+        """Until the logs are on the disk."""
+        with writing(self.path):
+            for path in self.path.iterdir():
+                if path.is_file():
+                    sync(path)
+
     @property
     def finished(self) -> bool:
         """Whether all updates were done."""
         return self.manifest().get("status") == "finished"
+
+
+def create_all(parent: Path, configs: Sequence[Config]) -> list[RunFolder]:
+    """The run folders of a session, all of them or none: a kill leaves no part of them.
+
+    Raises:
+        FileExistsError: the parent holds something already.
+        UserError: it can't be written.
+    """
+    temporary = parent.with_name(f".new-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        for config in configs:
+            _make(temporary / _name(config), config)
+        temporary.rename(parent)  # an empty folder may be there
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise FileExistsError(error.errno, error.strerror, str(parent)) from None
+        raise UserError(f"cannot write the run folder {parent}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return [RunFolder(parent / _name(config)) for config in configs]
+
+
+def _name(config: Config) -> str:
+    return f"{method_label(config.method)}-seed{config.seed}"
+
+
+def _make(path: Path, config: Config) -> None:
+    settings = to_dict(config)
+    refuse_secrets(settings)
+    path.mkdir(parents=True)
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    write_atomic(path / "config.yaml", text)
+
+
+def refuse_secrets(settings: dict[str, Any]) -> None:
+    """Call it before settings are written down.
+
+    Raises:
+        UserError: one of them holds a token or a password.
+    """
+    if found := secret_in(settings):
+        raise UserError(
+            f"{found[0]} holds {found[1]}, which would be written into the run folder; leave it "
+            "out: the hub and Weights & Biases read theirs from the environment"
+        )
 
 
 def find_runs(path: Path) -> list[RunFolder]:
@@ -207,8 +284,13 @@ def environment() -> dict[str, Any]:
             "threads": torch.get_num_threads(),
             "gpu": torch.cuda.get_device_name() if cuda else None,
         },
-        "command": " ".join(["python -m lens_ref.train", *sys.argv[1:]]),
+        "command": command_line("lens_ref.train"),
     }
+
+
+def command_line(module: str) -> str:
+    """The command that is running, for the manifest, without secrets."""
+    return shlex.join(["python", "-m", module, *map(redacted, sys.argv[1:])])
 
 
 @cache

@@ -6,13 +6,11 @@ Everything that a model or a user wrote is escaped: a tag in an answer stays tex
 from __future__ import annotations
 
 import json
-from html import escape
 from pathlib import Path
 
 import yaml
 
 from lens_ref.rlvr import report_figures as figures
-from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.metrics import METRICS
 from lens_ref.rlvr.report_data import (
     PASS_COLUMNS,
@@ -27,7 +25,8 @@ from lens_ref.rlvr.report_data import (
 from lens_ref.rlvr.report_page import MISSING, figure, page, table
 from lens_ref.rlvr.report_samples import samples
 from lens_ref.rlvr.report_verdict import judge, percent
-from lens_ref.rlvr.run_folder import write_atomic
+from lens_ref.rlvr.run_folder import write_whole, writing
+from lens_ref.rlvr.untrusted import as_html
 
 
 def write_report(parent: Path) -> Path:
@@ -50,21 +49,20 @@ def write_report(parent: Path) -> Path:
         "signal": figures.signal(runs, bands, style),
     }
     body = [
-        f"<h1>{escape(' against '.join(dict.fromkeys(display(r.label) for r in runs)))}</h1>",
+        f"<h1>{as_html(' against '.join(dict.fromkeys(display(r.label) for r in runs)))}</h1>",
         _verdict(runs, committed),
         "<h2>Figures</h2>",
-        f"<p class=note>{escape(note)}</p>",
+        f"<p class=note>{as_html(note)}</p>",
     ]
-    path = parent / "report.html"
-    try:
-        for name, drawing in drawings.items():
+    again = f"python -m lens_ref.train --resume {parent} writes the report"
+    for name, drawing in drawings.items():
+        with writing(parent / f"{name}.png", again):
             body.append(figure(parent / f"{name}.png", drawing, CAPTIONS[name]))
-        body += ["<h2>Tables</h2>", _pass_table(runs), _fact_table(runs)]
-        body += ["<h2>Samples side by side</h2>", samples(runs)]
-        body += ["<h2>Settings and meanings</h2>", _settings(runs), _meanings()]
-        write_atomic(path, page(f"Report of {parent.resolve().name}", body))
-    except OSError as error:
-        raise UserError(f"cannot write the report into {parent}: {error.strerror}") from None
+    body += ["<h2>Tables</h2>", _pass_table(runs), _fact_table(runs)]
+    body += ["<h2>Samples side by side</h2>", samples(runs)]
+    body += ["<h2>Settings and meanings</h2>", _settings(runs), _meanings()]
+    path = parent / "report.html"
+    write_whole(path, page(f"Report of {parent.resolve().name}", body), again)
     return path
 
 
@@ -106,14 +104,14 @@ def _bands(runs: list[Run], committed: Committed | None) -> tuple[Committed | No
 
 def _verdict(runs: list[Run], committed: Committed | None) -> str:
     lines = [
-        f"<p><strong>{escape(s.conclusion)}</strong> {escape(s.numbers)}</p>"
+        f"<p><strong>{as_html(s.conclusion)}</strong> {as_html(s.numbers)}</p>"
         for s in judge(runs, committed)
     ]
     different = sorted({key for r in runs for key in differing_settings(runs[0].config, r.config)})
     if different:
         lines.append(
             "<p><strong>Beware: these runs differ in more than the method.</strong> "
-            f"Also different: {escape(', '.join(different))}.</p>"
+            f"Also different: {as_html(', '.join(different))}.</p>"
         )
     return f"<div class=verdict><h2>Verdict</h2>{''.join(lines)}</div>"
 
@@ -173,14 +171,15 @@ def _settings(runs: list[Run]) -> str:
     config = yaml.safe_dump(runs[0].config, sort_keys=False, allow_unicode=True)
     parts = [
         "<details><summary>Settings</summary>",
-        f"<p class=note>config.yaml of {escape(runs[0].path.name)}; the others have their own.</p>",
-        f"<pre>{escape(config)}</pre></details>",
+        f"<p class=note>config.yaml of {as_html(runs[0].path.name)}; the others have their own."
+        "</p>",
+        f"<pre>{as_html(config)}</pre></details>",
     ]
     for run in runs:
         manifest = json.dumps(run.manifest, indent=2, ensure_ascii=False)
         parts.append(
-            f"<details><summary>Manifest of {escape(run.path.name)}</summary>"
-            f"<pre>{escape(manifest)}</pre></details>"
+            f"<details><summary>Manifest of {as_html(run.path.name)}</summary>"
+            f"<pre>{as_html(manifest)}</pre></details>"
         )
     return "".join(parts)
 

@@ -169,11 +169,7 @@ class HFSampler:
 
     @torch.no_grad()
     def sample(self, prompts: Prompts, responses: int, seed: int) -> Samples:
-        """See `Sampler.sample`.
-
-        Raises:
-            UserError: the policy's probabilities are NaN.
-        """
+        """See `Sampler.sample`."""
         rows = [prompt for prompt in prompts for _ in range(responses)]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # little padding
         ids: list[Tensor] = [torch.empty(0)] * len(rows)
@@ -236,20 +232,13 @@ class HFSampler:
             eos_token_id=list(self.policy.stop_ids),
             pad_token_id=self.policy.pad_id,
         )
-        try:
-            output = self.policy.model.generate(
-                input_ids=ids.to(self.policy.device),
-                attention_mask=attention.to(self.policy.device),
-                generation_config=every_field,
-                logits_processor=LogitsProcessorList([recorder]),
-                stopping_criteria=StoppingCriteriaList([_AskedToStop(self.check_stop)]),
-            )
-        except RuntimeError as error:
-            if "probability tensor" not in str(error):
-                raise
-            raise UserError(
-                "the policy's probabilities are not finite (is optimizer.lr too high?)"
-            ) from error
+        output = self.policy.model.generate(
+            input_ids=ids.to(self.policy.device),
+            attention_mask=attention.to(self.policy.device),
+            generation_config=every_field,
+            logits_processor=LogitsProcessorList([recorder]),
+            stopping_criteria=StoppingCriteriaList([_AskedToStop(self.check_stop)]),
+        )
         return output[:, width:].cpu(), recorder.finish(output).cpu()
 
 
@@ -281,7 +270,8 @@ class _Recorder(LogitsProcessor):
         self._collect(input_ids)
         scores = scores.float() / self.temperature
         self.last = torch.log_softmax(scores, dim=-1)
-        return scores
+        # A policy that has blown up is recorded as it is; drawing from NaN would end the process.
+        return torch.where(self.last.isnan().any(-1, keepdim=True), 0.0, scores)
 
     def _collect(self, input_ids: Tensor) -> None:
         if self.last is not None:

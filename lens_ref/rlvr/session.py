@@ -9,14 +9,13 @@ import shlex
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers.utils import logging as transformers_logging
 
@@ -24,7 +23,9 @@ from lens_ref.core import Signal
 from lens_ref.rlvr import memory
 from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.config import Config, load
+from lens_ref.rlvr.console import PlainConsole
 from lens_ref.rlvr.errors import Interrupted, UserError
+from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.loggers import require_packages
 from lens_ref.rlvr.policy import (
     Policy,
@@ -33,20 +34,22 @@ from lens_ref.rlvr.policy import (
     load_policy,
     resolve_device,
 )
-from lens_ref.rlvr.run_folder import RunFolder, find_runs
+from lens_ref.rlvr.prompts import encode_prompts
+from lens_ref.rlvr.run_folder import RunFolder, create_all, find_runs
 from lens_ref.rlvr.sampler import choose_engine, make_sampler
-from lens_ref.rlvr.tasks import common_ids, load_questions
-from lens_ref.rlvr.trainer import Data, StopRequest, Trainer, check_disjoint, encode_prompts
+from lens_ref.rlvr.tasks import check_disjoint, common_ids, load_questions
+from lens_ref.rlvr.trainer import Data, StopRequest, Trainer
 from lens_ref.rlvr.update import Updater
 from lens_ref.verifier import Verifier
 
-console = Console(soft_wrap=True)
+console = PlainConsole(soft_wrap=True)
 UNIFORM_UPDATES = 8
 """After so many updates in a row without a mixed group, the run says so."""
 LONGEST_NAME = 255
 """Bytes; what the usual file systems allow."""
 REPORT_PACKAGES = ("matplotlib", "pandas", "scipy")
 """Loaded when the report is written, not at start-up."""
+REPORT = "report.html"
 
 
 def run(
@@ -72,28 +75,37 @@ def run(
     if resume is not None:
         if overrides or config_file or name or dry_run:
             raise UserError("--resume goes on with the run's own config; drop the other options")
-        runs = [folder for folder in find_runs(Path(resume)) if not folder.finished]
-        if not runs:
-            raise UserError(f"every run in {resume} is finished")
-        return train_all(runs)
+        found = find_runs(Path(resume))
+        runs = [folder for folder in found if not folder.finished]
+        if runs:
+            with alone_in(*(folder.path for folder in runs)):
+                return train_all(runs)
+        parent = found[0].path.parent
+        if (parent / REPORT).exists():
+            raise UserError(f"every run in {resume} is finished; the report: {parent / REPORT}")
+        return report(parent)
     config = load(config_file, overrides)
     require_packages(config.log)
     check_fits(config)
     if dry_run:
-        with Verifier(config.verifier.workers, config.verifier.timeout) as verifier:
+        with Verifier(**asdict(config.verifier)) as verifier:
             worst_case_step(config, load_data(config, verifier))
         return 0
-    parent = free_folder(Path(out), name, recipe)
-    try:
-        return train_all([RunFolder.create(parent, config.single(m)) for m in config.methods])
-    except (UserError, ModuleNotFoundError):
-        if not list(parent.glob("*/manifest.json")):  # no run began: leave nothing behind
-            shutil.rmtree(parent, ignore_errors=True)
-        raise
+    runs = new_runs(Path(out), name, recipe, [config.single(m) for m in config.methods])
+    parent = runs[0].path.parent
+    with alone_in(*(folder.path for folder in runs)):
+        try:
+            return train_all(runs)
+        except (UserError, ModuleNotFoundError):
+            if not list(parent.glob("*/manifest.json")):  # no run began: leave nothing behind
+                shutil.rmtree(parent, ignore_errors=True)
+            raise
 
 
-def free_folder(out: Path, name: str | None, recipe: str) -> Path:
-    """`out/name`, which must not exist yet, or the first free `out/recipe[-n]`.
+def new_runs(
+    out: Path, name: str | None, recipe: str, configs: Sequence[Config]
+) -> list[RunFolder]:
+    """Run folders in `out/name`, which must not exist yet, or in the first free `out/recipe[-n]`.
 
     Raises:
         UserError: the name is taken, or is no plain name: it would lead out of `out`.
@@ -105,14 +117,19 @@ def free_folder(out: Path, name: str | None, recipe: str) -> Path:
             )
         if len(name.encode()) > LONGEST_NAME:
             raise UserError(f"--name is longer than {LONGEST_NAME} bytes; choose a shorter one")
-        if (out / name).exists():
-            raise UserError(f"{out / name} exists; choose another --name or --resume {out / name}")
-        return out / name
+        try:
+            return create_all(out / name, configs)
+        except FileExistsError:
+            raise UserError(
+                f"{out / name} exists; choose another --name or --resume {out / name}"
+            ) from None
     candidate, n = out / recipe, 1
-    while candidate.exists():
+    while True:
+        if not candidate.exists():
+            with suppress(FileExistsError):  # another command has just taken it
+                return create_all(candidate, configs)
         n += 1
         candidate = out / f"{recipe}-{n}"
-    return candidate
 
 
 def check_fits(config: Config) -> None:
@@ -128,7 +145,7 @@ def check_fits(config: Config) -> None:
     free = memory.available(config, device)
     plan = memory.plan_for(config, shape, device, free, planned_sampler(config, device))
     where = "GPU memory" if device.type == "cuda" else "memory, and no GPU is used"
-    console.print(f"[bold]{config.model.path}[/bold]: memory plan\n{plan}", highlight=False)
+    console.print(f"{config.model.path}: memory plan\n{plan}")
     if plan.total > free:
         raise UserError(
             f"{config.model.path} needs about {memory.gigabytes(plan.total)} with these settings"
@@ -188,21 +205,13 @@ def load_data(config: Config, verifier: Verifier) -> Data:
         seed=config.seed,
         test=test,
     )
-    for note in train.notes:
-        console.print(note, highlight=False, markup=False)
+    for questions in filter(None, (test, train)):
+        for line in questions.lines():
+            console.print(line, highlight=False, markup=False)
     if test is not None and data.overlap == "refuse":
         check_disjoint(train, test)
     elif test is not None and (common := common_ids(train, test)):
         console.print(f"{len(common)} of {len(test)} test questions are also trained on")
-    for questions in (train, test):
-        if questions is not None and questions.unparsable:
-            shown = ", ".join(questions.unparsable[:3])
-            console.print(
-                f"{questions.source}: dropped {len(questions.unparsable)} of "
-                f"{len(questions.unparsable) + len(questions)} questions whose answer "
-                f"can't be parsed ({shown} …)",
-                markup=False,
-            )
     return Data(train, test)
 
 
@@ -230,7 +239,7 @@ class Inputs:
         if self._loaded is None or key != self._key:
             self._open.close()
             self._loaded = None
-            verifier = Verifier(config.verifier.workers, config.verifier.timeout)
+            verifier = Verifier(**asdict(config.verifier))
             self._open.enter_context(verifier)
             self._key, self._loaded = key, (load_data(config, verifier), verifier)
         return self._loaded
@@ -248,10 +257,14 @@ def train_all(runs: list[RunFolder]) -> int:
         command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}"
         console.print(f"stopped and saved; go on with: {command}")
         raise
+    return report(parent)
+
+
+def report(parent: Path) -> int:
+    """Write the report of a parent folder."""
     from lens_ref.rlvr.run_report import write_report  # matplotlib and pandas: not at start-up
 
-    report = write_report(parent)
-    console.print(f"report: {report}")
+    console.print(f"report: {write_report(parent)}")
     return 0
 
 
@@ -266,14 +279,17 @@ def train_one(folder: RunFolder, inputs: Inputs, stop: StopRequest) -> None:
 
     def show(step: int, row: dict[str, Any]) -> None:
         nonlocal uniform
-        uniform = uniform + 1 if row["mixed_share"] == 0 else 0
+        uniform = uniform + 1 if row.get("mixed_share") == 0 else 0
         if uniform == UNIFORM_UPDATES:
             console.print(
-                f"[yellow]warning:[/yellow] for {uniform} updates every group was all wrong or all "
-                "right: GRPO has learnt nothing from them. Is the verifier right? Are the "
-                "questions too hard or too easy?"
+                f"warning: for {uniform} updates every group was all wrong or all right: GRPO has "
+                "learnt nothing from them. Is the verifier right? Are the questions too hard or "
+                "too easy?",
+                style="yellow",
             )
-        info = f"reward {row['reward']:.3f}  negative groups {row['negative_share']:.0%}"
+        info = "left out: a number was not finite"
+        if "reward" in row:
+            info = f"reward {row['reward']:.3f}  negative groups {row['negative_share']:.0%}"
         progress.update(bar, completed=step, info=info)
         if plain and (step % config.loss.updates_per_rollout == 0 or step == config.steps):
             console.print(f"{folder.path.name}  update {step}/{config.steps}  {info}")
@@ -309,11 +325,11 @@ def keep_activations(config: Config, policy: Policy) -> None:
 def progress_bar() -> Progress:
     """The live bar of a run."""
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[info]}"),
+        TextColumn("{task.fields[info]}", markup=False),
         console=console,
     )
 

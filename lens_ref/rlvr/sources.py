@@ -26,6 +26,7 @@ UNKNOWN = " "
 """An answer that can't be verified: the question is dropped with the unparsable ones."""
 HUB_BATCH = 1000
 """Rows decoded at once; one by one takes many times as long."""
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _NOT_ANSWERS = {"", "proof", "notfound"}
 _SPACING = re.compile(
     r"\\(?:[][(),;:!> ]|(?:q?quad|(?:neg)?(?:thin|med|thick)space|enspace|left|right)(?![A-Za-z]))"
@@ -69,15 +70,15 @@ def read(
     """
     notes = [] if notes is None else notes
     raw = enumerate(_raw(source, count, seed))
-    rows = (Row({"id": number, **row.values}, row.where) for number, row in raw)
+    rows = (Row({**row.values, "id": _id(row.values, number)}, row.where) for number, row in raw)
     if source.unique and source.columns.id is not None:
-        rows = _unique(rows, source.columns.id)
+        rows = _unique(rows, source.columns.id, source, notes)
     rows = _mapped(rows, source, notes)
     if source.expect is not None:
         rows = _expected(rows, source)
     for name in source.where:
         rows = _kept(rows, _filter(name, tested), name, source, notes)
-    return rows if source.sample is None else iter(_sample(list(rows), source))
+    return rows if source.sample is None else iter(_sample(list(rows), source, notes))
 
 
 # --- rows as they stand ---------------------------------------------------------------------------
@@ -87,7 +88,7 @@ def _raw(source: SourceConfig, count: int | None, seed: int) -> Iterator[Row]:
     name = source.source
     if name == "tiny":
         yield from _bundled(source.split, count or 1000, seed)
-    elif Path(name).exists() or name.endswith((".jsonl", ".jsonl.gz", ".json")):
+    elif _exists(name) or name.endswith((".jsonl", ".jsonl.gz", ".json")):
         yield from _jsonl(Path(name))
     elif "/" not in name:
         hint = nearest(name, ["tiny"])
@@ -110,26 +111,53 @@ def _bundled(split: str, count: int, seed: int) -> Iterator[Row]:
     yield from (Row(row, "tiny") for row in rows)
 
 
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except OSError:  # no name that a file could have
+        return False
+
+
+def _id(values: dict[str, Any], number: int) -> Any:
+    given = values.get("id")
+    return number if given is None else given
+
+
 def _jsonl(path: Path) -> Iterator[Row]:
-    if not path.is_file():
+    if not _exists(str(path)) or not path.is_file():
         raise UserError(f"no data file {path}")
     opener = gzip.open if path.suffix == ".gz" else open
+    number = 0
     try:
-        with opener(path, "rt", encoding="utf-8-sig") as file:
+        # bytes that are no UTF-8 become lone surrogates, so that their line can be named
+        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
             for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                where = f"{path}, line {number}"
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as error:  # also endless digits or nesting
-                    reason = getattr(error, "msg", None) or str(error)
-                    raise UserError(f"{where} is not valid JSON: {reason}") from None
-                if not isinstance(row, dict):
-                    raise UserError(f"{where} must be a JSON object with problem and answer")
-                yield Row(row, where)
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise UserError(f"cannot read {path}: {error}") from None
+                if line.strip():
+                    yield _row(line, f"{path}, line {number}")
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"cannot read {path} beyond line {number}: {error}") from None
+
+
+def _row(line: str, where: str) -> Row:
+    foreign = _NOT_UTF8.search(line)
+    if foreign is not None:
+        byte = ord(foreign[0]) - 0xDC00
+        raise UserError(f"{where} is not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8")
+    try:
+        row = json.loads(line, object_pairs_hook=_no_name_twice)
+    except (ValueError, RecursionError) as error:  # also endless digits or nesting
+        reason = getattr(error, "msg", None) or str(error)
+        raise UserError(f"{where} is not valid JSON: {reason}") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{where} must be a JSON object with problem and answer, one a line")
+    return Row(row, where)
+
+
+def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError("a name occurs twice in one object")
+    return row
 
 
 def _hub(source: SourceConfig) -> Iterator[Row]:
@@ -218,13 +246,19 @@ def _user_text(messages: list[Any]) -> Any:
 # --- which rows -----------------------------------------------------------------------------------
 
 
-def _unique(rows: Iterator[Row], column: str) -> Iterator[Row]:
-    seen = set[str]()
-    for row in rows:
-        identity = str(_cell(row, column))
-        if identity not in seen:
-            seen.add(identity)
-            yield row
+def _unique(
+    rows: Iterator[Row], column: str, source: SourceConfig, notes: list[str]
+) -> Iterator[Row]:
+    seen, total = set[str](), 0
+    try:
+        for row in rows:
+            total += 1
+            identity = str(_cell(row, column))
+            if identity not in seen:
+                seen.add(identity)
+                yield row
+    finally:  # a limit may end it
+        notes.append(f"{source.source}: unique leaves out {total - len(seen)} of {total} rows")
 
 
 def _expected(rows: Iterator[Row], source: SourceConfig) -> Iterator[Row]:
@@ -264,21 +298,24 @@ def _kept(
     notes: list[str],
 ) -> Iterator[Row]:
     total = dropped = 0
-    for row in rows:
-        total += 1
-        if keep(row.values):
-            yield row
-        else:
-            dropped += 1
-    notes.append(f"{source.source}: {name} leaves out {dropped} of {total} questions")
+    try:
+        for row in rows:
+            total += 1
+            if keep(row.values):
+                yield row
+            else:
+                dropped += 1
+    finally:  # a limit may end it
+        notes.append(f"{source.source}: {name} leaves out {dropped} of {total} questions")
 
 
-def _sample(rows: list[Row], source: SourceConfig) -> list[Row]:
+def _sample(rows: list[Row], source: SourceConfig, notes: list[str]) -> list[Row]:
     """`sample` rows without replacement, in their own order. `Random.random` is the one part of
     Python's generator whose numbers are promised to stay the same."""
     size = source.sample
     if size is None or size > len(rows):
         raise UserError(f"{source.source}: {len(rows)} rows are too few for a sample of {size}")
+    notes.append(f"{source.source}: sample takes {size} of {len(rows)} questions")
     generator = random.Random(source.seed)  # noqa: S311
     keys = [generator.random() for _ in rows]
     return [rows[i] for i in sorted(sorted(range(len(rows)), key=keys.__getitem__)[:size])]

@@ -11,6 +11,9 @@ import hashlib
 import json
 import math
 import re
+import reprlib
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,7 +22,11 @@ from typing import Any
 from lens_ref.rlvr import sources
 from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.untrusted import one_line
 from lens_ref.verifier import Verifier
+
+LONGEST_ID, LONGEST_LEVEL = 1000, 9  # characters
+SHOWN = 5  # names of columns in a message
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,27 @@ class Questions:
         for q in self.items:
             digest.update(json.dumps([q.id, q.problem, q.answer]).encode())
         return digest.hexdigest()
+
+    def lines(self) -> list[str]:
+        """What was left out, and what is odd about the rest, for the console."""
+        if not self.unparsable:
+            return list(self.notes)
+        dropped, shown = len(self.unparsable), ", ".join(self.unparsable[:3])
+        return [
+            *self.notes,
+            f"{self.source}: dropped {dropped} of {dropped + len(self)} questions whose answer "
+            f"can't be parsed ({shown}{' …' if dropped > 3 else ''})",
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {
+            "source": self.source,
+            "questions": len(self),
+            "dropped_unparsable": len(self.unparsable),
+            "notes": list(self.notes),
+            "sha256": self.sha256,
+        }
 
 
 def load_questions(
@@ -95,18 +123,26 @@ def load_questions(
         for part, name in zip(parts, names, strict=True)
         for row in sources.read(part, count=limit, seed=seed, tested=tested, notes=notes)
     )
+    subjects = 0
     for prefix, row in islice(rows, limit):
         question = _question(row.values, row.where, prefix)
         if question.id in seen:
             raise UserError(f"{row.where}: the id {question.id!r} occurs twice")
         seen.add(question.id)
         questions.append(question)
+        subjects += question.subject is None and row.values.get("subject") not in (None, "")
+    rows.close()  # so that what was left out up to a limit is counted
+    label = " + ".join(part.source for part in parts)
+    if len(questions) == limit and label != "tiny":
+        notes.append(f"{label}: only the first {limit} questions are read, as the settings say")
+    if subjects:
+        notes.append(f"{label}: {subjects} subjects are no text and are left out")
     parsable = verifier.check_golds([question.answer for question in questions])
     kept = tuple(q for q, ok in zip(questions, parsable, strict=True) if ok)
     dropped = tuple(q.id for q, ok in zip(questions, parsable, strict=True) if not ok)
-    label = " + ".join(part.source for part in parts)
     if not kept:
         raise UserError(f"{label}: no question whose answer can be verified")
+    notes += [f"{label}: {note}" for note in _repetitions(kept, verifier)]
     return Questions(label, kept, dropped, tuple(notes))
 
 
@@ -116,6 +152,51 @@ def common_ids(train: Questions, test: Questions) -> tuple[str, ...]:
     return tuple(
         question.id for question in test.items if sources.bare(question.problem) in trained
     )
+
+
+def check_disjoint(train: Questions, test: Questions) -> None:
+    """Refuse a test question that is also trained on.
+
+    Raises:
+        UserError: with the number of common problems and one id.
+    """
+    common = common_ids(train, test)
+    if common:
+        raise UserError(
+            f"{len(common)} of {len(test)} test questions are also training questions "
+            f"(for example {common[0]!r}); leave them out of a source of data.train with "
+            "where: [not_in_test], or accept them with data.overlap=report"
+        )
+
+
+def _repetitions(questions: Sequence[Question], verifier: Verifier) -> list[str]:
+    """What to say of problems that occur more than once, up to spacing and punctuation, and of
+    those among them whose answers are not the same: at most one of these can be right."""
+    groups = defaultdict[str, list[Question]](list)
+    for question in questions:
+        groups[sources.bare(question.problem) or question.problem].append(question)
+    pairs = [(first, other) for first, *others in groups.values() for other in others]
+    if not pairs:
+        return []
+    told = [
+        f"{len(pairs)} questions repeat the problem of another one, and are kept (for example "
+        f"{_ids(*pairs[0])})"
+    ]
+    differing = [(a, b) for a, b in pairs if a.answer.strip() != b.answer.strip()]
+    verdicts = verifier.grade(
+        [a.answer for a, _ in differing], [f"\\boxed{{{b.answer}}}" for _, b in differing]
+    )
+    bad = [pair for pair, v in zip(differing, verdicts, strict=True) if v.reason == "wrong"]
+    if bad:
+        told.append(
+            f"{len(bad)} of them contradict the answer that stands there first (for example "
+            f"{_ids(*bad[0])}): one of the two is wrong; mend or leave out these questions"
+        )
+    return told
+
+
+def _ids(one: Question, other: Question) -> str:
+    return f"{one.id!r} and {other.id!r}"
 
 
 def _names(parts: tuple[SourceConfig, ...]) -> list[str]:
@@ -128,14 +209,18 @@ def _question(row: dict[str, Any], where: str, prefix: str) -> Question:
     for key in ("problem", "answer"):
         value = row.get(key)
         if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
-            raise UserError(f"{where}: a row needs a non-empty {key!r}")
+            raise UserError(f"{where}: a row needs a non-empty {key!r}{_columns(row, key)}")
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{where}: {key!r} must be text or a finite number, not {value}")
     try:
         f"{row.get('id')}{row['problem']}{row['answer']}{row.get('subject')}".encode()
     except UnicodeEncodeError as error:
         raise UserError(f"{where}: text that is not valid Unicode: {error.reason}") from None
-    identity = " ".join(str(row["id"]).split())  # one line in every log
+    if not any(letter.isprintable() and not letter.isspace() for letter in str(row["problem"])):
+        raise UserError(f"{where}: 'problem' holds nothing but white space")
+    identity = one_line(row["id"])  # in every log
+    if not 0 < len(identity) <= LONGEST_ID:
+        raise UserError(f"{where}: an id has 1 to {LONGEST_ID} characters, not {len(identity)}")
     return Question(
         prefix + identity,
         str(row["problem"]),
@@ -145,18 +230,29 @@ def _question(row: dict[str, Any], where: str, prefix: str) -> Question:
     )
 
 
+def _columns(row: dict[str, Any], missing: str) -> str:
+    """A hint to a column of another name."""
+    names = [reprlib.repr(name) for name in row if name not in ("id", "problem", "answer")]
+    if row.get(missing) is not None or not names:
+        return ""
+    more = " …" if len(names) > SHOWN else ""
+    return f"; if it is in {', '.join(names[:SHOWN])}{more}, say so with columns.{missing}"
+
+
 def level_of(row: dict[str, Any], where: str) -> int | None:
     """3, "3" or "Level 3"; None where absent or unknown ("Level ?")."""
     value = row.get("level")
+    if isinstance(value, float) and value.is_integer():  # a column with gaps
+        value = int(value)
     text = str(value).removeprefix("Level ").strip()
     if value is None or text == "?":
         return None
-    if isinstance(value, bool) or not text.isdecimal():
-        raise UserError(f"{where}: 'level' must be a whole number, not {value!r}")
+    if isinstance(value, bool) or not text.isdecimal() or len(text) > LONGEST_LEVEL:
+        raise UserError(f"{where}: 'level' must be a whole number, not {reprlib.repr(value)}")
     return int(text)
 
 
 def _subject(row: dict[str, Any]) -> str | None:
     """In one line; None where absent or no text."""
     value = row.get("subject")
-    return " ".join(value.split()) or None if isinstance(value, str) else None
+    return one_line(value) or None if isinstance(value, str) else None

@@ -8,33 +8,38 @@ seed derived from the run's seed and such a counter.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from lens_ref.methods.treatment import Treatment
-from lens_ref.rlvr import checkpoint, evaluation, metrics
+from lens_ref.rlvr import bad_numbers, bundle, checkpoint, evaluation, metrics
 from lens_ref.rlvr.adapter import adapter_hash, adapter_tensors, has_adapter
+from lens_ref.rlvr.bad_numbers import BadNumbers
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import Config, parse_method, to_dict
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.grading import grade
 from lens_ref.rlvr.loggers import Loggers
-from lens_ref.rlvr.policy import Policy, encode_prompt, resolve_dtype
+from lens_ref.rlvr.policy import Policy, resolve_dtype
+from lens_ref.rlvr.prompts import encode_prompts, question_order
 from lens_ref.rlvr.run_folder import RunFolder, Table, cut_jsonl, environment, writing
 from lens_ref.rlvr.sampler import derive_seed, make_sampler
 from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.stopwatch import Stopwatch, describe_gpu, peak_gb, reset_peak
-from lens_ref.rlvr.tasks import Questions, common_ids
+from lens_ref.rlvr.tasks import Questions
 from lens_ref.rlvr.update import Updater, UpdateStats, loss_settings
 from lens_ref.verifier import Verifier
 
+log = logging.getLogger("lens_ref")
+
 GROUP_COLUMNS = ["step", "question", "level", "responses", "correct", "kind", "confidence"]
 SAMPLED_QUESTIONS, SAMPLED_RESPONSES = 4, 4  # shown in samples.jsonl, a rollout batch
+SKIPPED_IN_A_ROW = 3
+"""The run stops at so many updates in a row with a bad number: it does not come back by itself."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +48,6 @@ class Data:
 
     train: Questions
     test: Questions | None
-
-
-def question_order(batch_index: int, batch_size: int, total: int, seed: int) -> list[int]:
-    """Indices of the questions of a rollout batch: every epoch is a fresh permutation, laid end to
-    end, so that the batch depends on its index alone."""
-    wanted = range(batch_index * batch_size, (batch_index + 1) * batch_size)
-    permutations: dict[int, list[int]] = {}
-    for epoch in range(wanted[0] // total, wanted[-1] // total + 1):
-        generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
-        permutations[epoch] = torch.randperm(total, generator=generator).tolist()
-    return [permutations[i // total][i % total] for i in wanted]
 
 
 class Trainer:
@@ -87,6 +81,8 @@ class Trainer:
         self.step = 0
         self.saved: int | None = None  # the step of the newest checkpoint
         self.batch: Batch | None = None
+        self.refused: dict[int, str] = {}  # why the method took no question i of it
+        self.skipped: list[int] = []  # updates that were not made, for a bad number
         self.tokens = 0  # sampled for training
         self.verdicts: Counter[str] = Counter()  # by reason, evaluations included
         self.seconds_before = 0.0  # wall time of earlier pieces of this run
@@ -108,8 +104,8 @@ class Trainer:
 
         Raises:
             Interrupted: after saving a checkpoint.
-            UserError: a full disk, a gradient that is not finite, a sampler that runs another
-                policy.
+            UserError: a full disk, a number that is not finite (see `Config.bad_numbers`), a
+                sampler that runs another policy.
         """
         try:
             self._resume()
@@ -166,15 +162,18 @@ class Trainer:
         clock.lap("grade")
         self.sampler.rest()
         batch = self.updater.freeze_old(batch)
-        self._check_drift(metrics.mean_drift(batch))  # 0 with the sampler's own: see _update
+        whole = bad_numbers.without(batch, bad_numbers.find(batch))
+        if whole is not None:
+            self._check_drift(metrics.mean_drift(whole))  # 0 with the sampler's own: see _update
         clock.lap("old")
-        ids = [question.id for question in questions]
-        batch = replace(batch, signal=self.treatment(batch.rollouts(), ids))
+        batch, self.refused = bad_numbers.value(batch, self.treatment)
         clock.lap("advantage")
         self.tokens += int(samples.lengths.sum())
         self.verdicts.update(reason for group in batch.reasons for reason in group)
-        self.groups.append(metrics.group_rows(batch, self.step))
-        self._log_samples(batch)
+        whole = bad_numbers.without(batch, bad_numbers.find(batch))
+        if whole is not None:
+            self.groups.append(metrics.group_rows(whole, self.step))
+            self._log_samples(whole)
         return batch
 
     def _check_drift(self, drift: float | None) -> None:
@@ -193,8 +192,39 @@ class Trainer:
         position = self.step % per_batch
         questions = slice(position * size, (position + 1) * size)
         clock.lap("rest")
+        try:
+            row = self._train(batch, questions, clock)
+        except BadNumbers as error:
+            self._skip(error, batch)
+            row = {}
+        self.step += 1
+        row = {
+            "step": self.step,
+            **row,
+            **{f"{phase}_seconds": clock.seconds.get(phase) for phase in metrics.PHASES},
+            "peak_gb": peak_gb(self.policy.device),
+            "seconds": self._seconds(),
+        }
+        self.log.append([row])
+        self.loggers.log(self.step, row)
+        self.report(self.step, row)
+        if self.step % per_batch == 0:
+            self.batch = None
+
+    def _train(self, batch: Batch, questions: slice, clock: Stopwatch) -> dict[str, Any]:
+        """One update, and its metrics.
+
+        Raises:
+            BadNumbers: it was not made.
+        """
+        wanted = range(len(batch.questions))[questions]
+        refused = {i: why for i, why in self.refused.items() if i in wanted}
+        if faults := bad_numbers.find(batch, questions) | refused:
+            raise BadNumbers(self.step + 1, batch, faults)
         # with the sampler's old log-probabilities the first update alone compares like with like
-        compares = self.config.loss.old_logprobs == "sampler" and position == 0
+        before = range(batch.index * self.config.loss.updates_per_rollout, self.step)
+        first = {step + 1 for step in before} <= set(self.skipped)
+        compares = self.config.loss.old_logprobs == "sampler" and first
 
         def check(stats: UpdateStats) -> None:
             if compares:
@@ -205,12 +235,10 @@ class Trainer:
         drift: float | None = metrics.mean_drift(batch, questions)
         if self.config.loss.old_logprobs == "sampler":
             drift = stats.drift if compares else None
-        self.step += 1
         tokens = int(batch.samples.lengths[questions].sum())
         sampled = clock.seconds.get("sample")
         graded = clock.seconds.get("grade")
-        row: dict[str, Any] = {
-            "step": self.step,
+        return {
             **metrics.group_metrics(batch, questions),
             "entropy": stats.entropy,
             "clip_fraction": stats.clip_fraction,
@@ -225,16 +253,25 @@ class Trainer:
             "rollout_tokens_per_second": _rate(batch.samples.lengths.sum(), sampled),
             "grade_answers_per_second": _rate(batch.samples.lengths.numel(), graded),
             "update_tokens_per_second": tokens / took,
-            **{f"{phase}_seconds": clock.seconds.get(phase) for phase in metrics.PHASES},
-            "peak_gb": peak_gb(self.policy.device),
             "token_budget": stats.token_budget,
-            "seconds": self._seconds(),
         }
-        self.log.append([row])
-        self.loggers.log(self.step, row)
-        self.report(self.step, row)
-        if self.step % per_batch == 0:
-            self.batch = None
+
+    def _skip(self, error: BadNumbers, batch: Batch) -> None:
+        """Leave an update out, or stop, as the configuration says."""
+        where = bundle.write(self.folder.path, self.step + 1, batch, to_dict(self.config), error)
+        self.skipped.append(self.step + 1)
+        in_a_row = range(self.step + 2 - SKIPPED_IN_A_ROW, self.step + 2)
+        if self.config.bad_numbers == "stop":
+            raise UserError(
+                f"{error}; {where}. To leave such updates out: bad_numbers: skip in "
+                f"{self.folder.path / 'config.yaml'}, then --resume {self.folder.path}"
+            ) from error
+        if self.skipped[-SKIPPED_IN_A_ROW:] == list(in_a_row):
+            raise UserError(
+                f"{error}; it is the {SKIPPED_IN_A_ROW}rd update in a row that would be left out: "
+                f"the run stops; {where}"
+            ) from error
+        log.warning("%s; the update is left out; %s", error, where)
 
     def _adapter(self) -> str | None:
         """What the next rollout batch must be sampled with."""
@@ -281,6 +318,7 @@ class Trainer:
     def _save(self) -> None:
         if self.saved == self.step:  # a batch sampled since then would be sampled again
             return
+        self.folder.sync()  # a checkpoint counts on the rows before it, power cut or not
         checkpoint.save(
             self.checkpoints,
             self.step,
@@ -291,6 +329,7 @@ class Trainer:
                 "tokens": self.tokens,
                 "seconds": self._seconds(),
                 "verdicts": self.verdicts,
+                "skipped": self.skipped,
                 "evaluated": self._evaluated(),
                 "method": self.treatment.state,
             },
@@ -305,6 +344,7 @@ class Trainer:
             state, self.batch = checkpoint.restore(newest, self.policy, self.updater.optimizer)
             self.step, self.tokens = state["step"], state["tokens"]
             self.verdicts = Counter(state["verdicts"])
+            self.skipped = state.get("skipped", [])  # checkpoints of older versions have none
             self.treatment.state = state["method"]
             evaluated = state["evaluated"]
             self.saved = self.step
@@ -344,70 +384,14 @@ class Trainer:
             sampler={"engine": self.sampler.engine, "version": self.sampler.version},
             gpu=describe_gpu(self.policy.device),
             data={
-                "train": _describe(self.data.train),
-                "test": None if test is None else _describe(test),
+                "train": self.data.train.describe(),
+                "test": None if test is None else test.describe(),
             },
             verifier=dict(sorted(self.verdicts.items())),
+            skipped_updates=self.skipped,
             **environment(),
         )
 
 
 def _rate(count: Any, seconds: float | None) -> float | None:
     return None if seconds is None else int(count) / seconds
-
-
-def _describe(questions: Questions) -> dict[str, Any]:
-    return {
-        "source": questions.source,
-        "questions": len(questions),
-        "dropped_unparsable": len(questions.unparsable),
-        "sha256": questions.sha256,
-    }
-
-
-def encode_prompts(
-    policy: Policy, config: Config, questions: Questions | None
-) -> list[tuple[int, ...]]:
-    """Token ids of every question, before anything is trained.
-
-    Raises:
-        UserError: a prompt that can't be made, is empty, or leaves too little room for an answer.
-    """
-    items = questions.items if questions is not None else ()
-    prompts = [encode_prompt(policy.tokenizer, config.prompt, q.problem) for q in items]
-    for question, prompt in zip(items, prompts, strict=True):
-        if not prompt:
-            raise UserError(
-                f"question {question.id!r}: its prompt has no tokens; the tokenizer knows no part "
-                "of it"
-            )
-    rows = policy.model.get_input_embeddings().weight.shape[0]
-    for question, prompt in zip(items, prompts, strict=True):
-        if max(prompt) >= rows:
-            raise UserError(
-                f"question {question.id!r}: its token {max(prompt)} is beyond the model's {rows} "
-                "embeddings: tokenizer and model do not belong together"
-            )
-    positions = getattr(policy.model.config, "max_position_embeddings", None)
-    longest, answer = max(map(len, prompts), default=0), config.rollout.max_new_tokens
-    if positions is not None and longest + answer > positions:
-        raise UserError(
-            f"a prompt of {longest} tokens and an answer of up to rollout.max_new_tokens = "
-            f"{answer} exceed the model's {positions} positions"
-        )
-    return prompts
-
-
-def check_disjoint(train: Questions, test: Questions) -> None:
-    """Refuse a test question that is also trained on.
-
-    Raises:
-        UserError: with the number of common problems and one id.
-    """
-    common = common_ids(train, test)
-    if common:
-        raise UserError(
-            f"{len(common)} of {len(test)} test questions are also training questions "
-            f"(for example {common[0]!r}); leave them out of a source of data.train with "
-            "where: [not_in_test], or accept them with data.overlap=report"
-        )

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lens_ref import methods
 from lens_ref.core import grpo_loss
 from lens_ref.rlvr import memory
+from lens_ref.rlvr.bad_numbers import BadNumbers, without_rounding
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import LossConfig, OptimizerConfig, RolloutConfig
 from lens_ref.rlvr.errors import UserError
@@ -104,7 +105,7 @@ class Updater:
     def freeze_old(self, batch: Batch) -> Batch:
         """The batch with `old_logprobs`, from the trainer (with entropies) or the sampler."""
         if self.loss.old_logprobs == "sampler":
-            return replace(batch, old_logprobs=batch.samples.logprobs)
+            return replace(batch, old_logprobs=without_rounding(batch.samples.logprobs))
         shape = batch.samples.ids.shape
         old, entropy = torch.zeros(shape).flatten(0, 1), torch.zeros(shape).flatten(0, 1)
         everything = torch.ones(shape[:2], dtype=torch.bool)
@@ -116,7 +117,8 @@ class Updater:
             ):
                 old[i, : len(its_logprobs)] = its_logprobs
                 entropy[i, : len(its_entropy)] = its_entropy
-        return replace(batch, old_logprobs=old.reshape(shape), entropy=entropy.reshape(shape))
+        old = without_rounding(old).reshape(shape)
+        return replace(batch, old_logprobs=old, entropy=entropy.reshape(shape))
 
     def step(
         self,
@@ -134,8 +136,8 @@ class Updater:
             check: sees the statistics before the weights change; what it raises stops the update.
 
         Raises:
-            UserError: the policy, a ratio or the gradient is not finite; the weights are left as
-                they were.
+            BadNumbers: a new log-probability, a ratio or the gradient is not finite; weights and
+                moments are left as they were.
         """
         assert batch.signal is not None
         assert batch.old_logprobs is not None
@@ -155,7 +157,6 @@ class Updater:
         lr = self.config.lr * min(1.0, (update + 1) / max(1, self.config.warmup_updates))
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        self.optimizer.zero_grad(set_to_none=True)
         parameters = list(self.policy.trainable().values())
         sums = torch.zeros(6, dtype=torch.float64, device=device)
         count = 0
@@ -182,10 +183,10 @@ class Updater:
                     max(denominator, 1),
                 )
             except ValueError as error:
-                raise UserError(
-                    f"update {update + 1}: {error}; the weights are unchanged "
-                    "(is optimizer.lr too high?)"
-                ) from error
+                faults = _not_finite(rows, new.detach(), old, mask, batch.samples.ids.shape[1])
+                if not faults:
+                    raise
+                raise BadNumbers(update + 1, batch, faults) from error
             n = mask.sum()
             drift = (new.detach() - old).abs()[mask].sum()
             entropy = torch.cat(entropies).sum()
@@ -202,16 +203,23 @@ class Updater:
                 torch._foreach_add_(*map(list, zip(*more, strict=True)))
             return share
 
-        for _, share in self._passes(batch, questions, keep, accumulate):
-            sums += share
-            count += 1
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.grad_clip))
-        if not norm < float("inf"):
+        def norm_of(some: slice) -> float:
+            nonlocal sums, count
             self.optimizer.zero_grad(set_to_none=True)
-            raise UserError(
-                f"update {update + 1}: gradient norm {norm}; the weights are unchanged "
-                "(is optimizer.lr too high?)"
-            )
+            for _, share in self._passes(batch, some, keep, accumulate):
+                sums += share
+                count += 1
+            return float(torch.nn.utils.clip_grad_norm_(parameters, self.config.grad_clip))
+
+        norm = norm_of(questions)
+        if not norm < float("inf"):
+            # whose gradient it is shows when each question has one of its own
+            wanted = range(len(batch.prompts))[questions]
+            norms = {i: norm_of(slice(i, i + 1)) for i in wanted}
+            self.optimizer.zero_grad(set_to_none=True)
+            faults = {i: _gradient(n) for i, n in norms.items() if not n < float("inf")}
+            whole = f"{_gradient(norm)} over this update, though not over a question alone"
+            raise BadNumbers(update + 1, batch, faults or dict.fromkeys(wanted, whole))
         loss, *totals = sums.tolist()
         clip, ratio, kl, entropy_mean, drift_mean = (x / tokens if tokens else None for x in totals)
         stats = UpdateStats(
@@ -303,6 +311,29 @@ class Updater:
                 f"out of GPU memory on a single answer of {tokens} tokens, prompt included: set "
                 f"rollout.max_new_tokens lower ({shortage})"
             )
+
+
+def _gradient(norm: float) -> str:
+    return f"the norm of the gradient is {norm} (is optimizer.lr too high?)"
+
+
+def _not_finite(
+    rows: list[int], new: Tensor, old: Tensor, mask: Tensor, group_size: int
+) -> dict[int, str]:
+    """Questions with a token `[N, T]` whose log-probability in this forward pass, or whose ratio to
+    the old one, is not finite."""
+    found: dict[int, str] = {}
+    ratio = (new - old).exp()
+    for name, value in (("log-probability", new), ("ratio to the old probability", ratio)):
+        bad = mask & ~value.isfinite()
+        for i in bad.any(-1).nonzero().flatten().tolist():
+            token = int(bad[i].nonzero()[0])
+            found.setdefault(
+                rows[i] // group_size,
+                f"the new {name} of answer {rows[i] % group_size}, token {token} (from 0) is "
+                f"{float(value[i, token]):g} (is optimizer.lr too high?)",
+            )
+    return found
 
 
 def _to_cpu(tensors: list[Tensor]) -> tuple[Tensor, ...]:

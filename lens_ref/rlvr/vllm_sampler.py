@@ -6,7 +6,6 @@ under a fresh name (vLLM caches prefixes by name), is loaded, and read back from
 
 from __future__ import annotations
 
-import math
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -112,8 +111,8 @@ class VLLMSampler:
         """See `Sampler.sample`; token ids and log-probabilities are the engine's own.
 
         Raises:
-            UserError: log-probabilities that are missing or not finite, or an answer whose end
-                is not where its tokens say.
+            UserError: log-probabilities that are missing, or an answer whose end is not where its
+                tokens say.
         """
         return self.draw(prompts, responses, seed, self.config.rollout.max_new_tokens)
 
@@ -277,16 +276,23 @@ def _drawn_logprobs(answer: Any) -> Tensor:
             "vLLM's log-probabilities do not belong to the tokens that it sampled; "
             "set rollout.engine to hf"
         )
-    return _finite(found.logprobs)
+    return _given(found.logprobs)
+
+
+def _given(values: Sequence[float | None]) -> Tensor:
+    """Finite or not: whoever learns from them looks at that."""
+    if any(value is None for value in values):
+        raise UserError("vLLM returned no log-probability of a token; set rollout.engine to hf")
+    return torch.tensor(values, dtype=torch.float32)
 
 
 def _finite(values: Sequence[float | None]) -> Tensor:
-    if any(value is None or not math.isfinite(value) for value in values):
+    given = _given(values)
+    if not given.isfinite().all():
         raise UserError(
-            "vLLM returned log-probabilities that are missing or not finite "
-            "(is optimizer.lr too high?)"
+            "vLLM returned log-probabilities that are not finite (is optimizer.lr too high?)"
         )
-    return torch.tensor(values, dtype=torch.float32)
+    return given
 
 
 def _check_ends(

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lens_ref.rlvr.run_folder import find_runs
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.lock import alone_in
+from lens_ref.rlvr.run_folder import AGAIN, find_runs, writing
 
 METHODS = (
     "grpo",
@@ -47,7 +50,9 @@ def run_seed(out: Path, seed: int, methods: Sequence[str]) -> int:
     train = command(out, seed, methods)
     if train is None:
         return 0
-    with (out / f"seed{seed}.log").open("a", encoding="utf-8") as log:
+    path = out / f"seed{seed}.log"
+    with writing(path, AGAIN), path.open("a", encoding="utf-8") as log:
+        print(shlex.join(train), file=log, flush=True)
         status = subprocess.call(  # noqa: S603
             train,
             stdout=log,
@@ -70,10 +75,14 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if args.seeds < 1 or args.workers < 1:
         parser.error("--seeds and --workers are at least 1")
-    args.out.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(args.workers) as pool:
-        seeds = range(args.seeds)
-        statuses = list(pool.map(lambda seed: run_seed(args.out, seed, args.method), seeds))
+    try:
+        with writing(args.out, AGAIN):
+            args.out.mkdir(parents=True, exist_ok=True)
+        with alone_in(args.out), ThreadPoolExecutor(args.workers) as pool:
+            seeds = range(args.seeds)
+            statuses = list(pool.map(lambda seed: run_seed(args.out, seed, args.method), seeds))
+    except UserError as error:
+        parser.exit(2, f"error: {error}\n")
     return int(any(statuses))
 
 

@@ -15,8 +15,10 @@ from latex2sympy2_extended import latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import LatexExtractionConfig, parse, verify
 
+MAX_EXPRESSION_CHARS = 500  # the golds of MATH stay below 200; the parser takes seconds beyond
 _DIGITS = 30
 _TOLERANCE = sympy.Float("1e-20", _DIGITS)
+_NOISE = sympy.Float("1e-60", _DIGITS)
 # Where expressions with letters are compared: below and above one, and negative for |x| and roots.
 _POINTS = tuple(
     tuple(sympy.Rational(p, q) for p, q in row)
@@ -30,7 +32,7 @@ _POINTS = tuple(
 _CASE_KEPT = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
 _EXTRACTION = (LatexExtractionConfig(boxed_match_priority=0),)
 
-_SIMPLE_NUMBER = re.compile(r"(?P<sign>[+-]?)\s*(?P<whole>\d{0,40})(?:\.(?P<part>\d{0,40}))?")
+_SIMPLE_NUMBER = re.compile(r"(?P<sign>[+-]?)\s*(?P<whole>\d{0,2000})(?:\.(?P<part>\d{0,2000}))?")
 _SIMPLE_FRACTION = re.compile(
     r"(?P<sign>[+-]?)\s*(?:\\frac\{\s*(?P<top>[+-]?\s*\d{1,40})\s*\}\{\s*(?P<bottom>\d{1,40})\s*\}"
     r"|(?P<top2>\d{1,40})\s*/\s*(?P<bottom2>\d{1,40}))"
@@ -41,7 +43,10 @@ _MIXED_SLASH = re.compile(r"(?<![\d.^_)}A-Za-z])(?<!\d )(\d+) (\d+) ?/ ?(\d+)(?!
 _SIDE_BY_SIDE = re.compile(r"(?:^|[^\d._^])[\d.]*\d\.?\s+\.?\d")
 _PRIMED = re.compile(r"([A-Za-z](?:_\d|_\{\w+\})?)('+)")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar)\s*\{?(\d+)\}?")
+_SCIENTIFIC = re.compile(r"([-+]?\s?\d*\.?\d+)[eE]([-+]?\d{1,4})")
 _DECIMAL = re.compile(r"(\d*)\.(\d+)")
+# what no formula has: with it the parser only loses time, seconds for a line of code
+_NO_FORMULA = re.compile("[\"`@;\x00-\x1f\x7f\ud800-\udfff]|__|[(\\[]'")
 # latex2sympy reads `2(3)` and `2 \frac{3}{4}` as mixed numbers; an explicit dot avoids that.
 _PRODUCT = re.compile(r"(?<![_^\d.])(\d+)\s*(?=\(|\\frac)|\)\s*(?=\()")
 
@@ -85,6 +90,8 @@ def _repeating_decimal(match: re.Match[str]) -> str:
 
 def _exact(latex: str) -> str:
     """Write mixed numbers as sums and decimals as fractions, so that nothing is rounded."""
+    if scientific := _SCIENTIFIC.fullmatch(latex):
+        latex = rf"{scientific[1]} \cdot 10^{{{int(scientific[2])}}}"
     latex = _MIXED_SLASH.sub(_mixed_number, latex)
     latex = _MIXED.sub(_mixed_number, latex)
     latex = _PRIMED.sub(_primed_letter, latex)
@@ -100,29 +107,41 @@ def to_sympy(latex: str) -> sympy.Basic | None:
 
     Letters keep their case; ``i`` is the imaginary unit. What trails off in dots has no value.
     """
+    if (number := simple_fraction(latex)) is not None:  # needs no parser
+        return sympy.Rational(number.numerator, number.denominator)
+    if len(latex) > MAX_EXPRESSION_CHARS:
+        return None
+    if _NO_FORMULA.search(latex):
+        return None
     if _SIDE_BY_SIDE.search(_MIXED_SLASH.sub(_mixed_number, latex)) or r"\ldots" in latex:
         return None
-    exact = _exact(latex)
     try:
-        expression = latex2sympy(
-            exact, is_real=None, normalization_config=None, conversion_config=_CASE_KEPT
-        )
-    except Exception:  # the parser raises bare Exception on a syntax error
-        found = parse(
-            f"\\boxed{{{exact}}}",
-            extraction_config=_EXTRACTION,
-            fallback_mode="no_fallback",
-            parsing_timeout=None,
-        )
-        expression = found[0] if found else None
-    if isinstance(expression, sympy.MatrixExpr):
-        expression = expression.doit()
+        expression = _parsed(_exact(latex))
+        if isinstance(expression, sympy.MatrixExpr):
+            expression = expression.doit()
+    except (ValueError, TypeError, ArithmeticError, AttributeError):  # a matrix without a power
+        return None
     if not isinstance(expression, (sympy.Basic, sympy.MatrixBase)):
         return None
     if isinstance(expression, (sympy.Expr, sympy.MatrixBase)):
         letters = {s for s in expression.free_symbols if s.name == "i"}
         expression = expression.xreplace(dict.fromkeys(letters, sympy.I))
     return expression
+
+
+def _parsed(latex: str) -> object:
+    try:
+        return latex2sympy(
+            latex, is_real=None, normalization_config=None, conversion_config=_CASE_KEPT
+        )
+    except Exception:  # the parser raises bare Exception on a syntax error
+        found = parse(
+            f"\\boxed{{{latex}}}",
+            extraction_config=_EXTRACTION,
+            fallback_mode="no_fallback",
+            parsing_timeout=None,
+        )
+        return found[0] if found else None
 
 
 def _value(expression: sympy.Basic, point: dict[sympy.Symbol, sympy.Rational]) -> sympy.Expr | None:
@@ -172,12 +191,21 @@ def same_expression(a: sympy.Basic, b: sympy.Basic) -> bool:
             return bool(exact_a == exact_b)
     pairs = values(a, b) if isinstance(a, sympy.Expr) and isinstance(b, sympy.Expr) else []
     if pairs and all(close(x, y) for x, y in pairs):
-        return len(pairs) >= 2 or not (a.free_symbols | b.free_symbols)
+        return len(pairs) >= 2 if a.free_symbols | b.free_symbols else not _differ_slightly(a, b)
     if pairs and any(max(abs(x), abs(y)) > sympy.Float("1e-15") for x, y in pairs):
         return False
     if pairs:  # cancellation to almost nothing on both sides: only algebra can tell
         return bool(sympy.simplify(a - b) == 0)
     return bool(verify(a, b, float_rounding=12, timeout_seconds=None))
+
+
+def _differ_slightly(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Whether two numbers that agree to 20 digits differ after all, as sqrt(10^40 + 1) and 10^20.
+
+    Of a difference that is zero sympy finds nothing but the error of its last digits.
+    """
+    difference = sympy.N(a - b, 15, maxn=200)
+    return bool(difference.is_finite and abs(difference) > abs(sympy.N(b, 15)) * _NOISE)
 
 
 def _same_matrix(a: sympy.Basic, b: sympy.Basic) -> bool:

@@ -16,17 +16,26 @@ _UNIT_TAIL = re.compile(
 _COUNTED = re.compile(r"-?[\d.,/ ]+ (?=\w*[aeiou])[A-Za-z]{3,}( [A-Za-z]+)*")
 _SIGN_TAIL = re.compile(r"(?P<value>.*?\S)\s*(?P<sign>\\%|%|\\degree)(?:\s*\\text\{\s*[CF]\s*\})?")
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
-_DOLLARS = re.compile(r"(?P<sign>-?)\s*(?:\\\$|\\text\{\s*\$\s*\})\s*(?P<value>.+)")
+_STACKED = re.compile(r"(?:\\?%|\\degree)\s*(?:\\?%|\\degree)|\\\$\s*\\\$")
+_MONEY = re.compile(
+    r"(?P<sign>-?)\s*(?:(?P<dollar>(?:US\s?)?\\\$|\\text\{\s*(?:(?:US\s?)?\\?\$|USD)\s*\})"
+    r"|(?P<euro>€|\\text\{\s*(?:€|EUR)\s*\}|\\euro(?![A-Za-z]))"
+    r"|(?P<pound>£|\\text\{\s*(?:£|GBP)\s*\}|\\pounds(?![A-Za-z])))\s*(?P<value>.+)"
+)
+_CURRENCIES = {"dollar": "dollar", "euro": "euro", "pound": "pound sterling"}
 _ORDINAL = re.compile(r"(\d+)\s*(?:\^\s*)?\{?\s*(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?\s*\}?")
 
 
 def read_amount(text: str, read: Callable[[str], Answer | None]) -> Answer | None:
     r"""A number with its unit, percent or degree sign, currency, or a remark in ``\text{}``."""
-    if money := _DOLLARS.fullmatch(text):
+    if _STACKED.search(text):  # 5%% is no amount; and each sign would be one more reading
+        return Text(text)
+    if money := _MONEY.fullmatch(text):
         value = read(money["sign"] + money["value"])
         if isinstance(value, Quantity):  # "$5 dollars"
             value = value.value
-        return None if value is None else Quantity(value, ("dollar", 1))
+        (name,) = (name for name in _CURRENCIES if money[name])
+        return None if value is None else Quantity(value, (_CURRENCIES[name], 1))
     if ordinal := _ORDINAL.fullmatch(text):
         return Atom(ordinal[1])
     if (sign := _SIGN_TAIL.fullmatch(text)) and not _TRIGONOMETRY.search(text):

@@ -31,7 +31,8 @@ class Verdict:
 
     - "correct", "wrong";
     - "no_answer": no balanced box, or an empty one;
-    - "unparsable": nothing readable in the box, or more than `MAX_ANSWER_CHARS` characters;
+    - "unparsable": nothing readable in the box, something without a value (a power of a matrix that
+      has none), or more than `MAX_ANSWER_CHARS` characters;
     - "timeout": no verdict before the deadline;
     - "error": the gold does not parse, or the grading process ran out of memory or died.
 

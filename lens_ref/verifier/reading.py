@@ -46,8 +46,11 @@ _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 _REALS = re.compile(
     r"\\(?:mathbb|mathbf|Bbb)\s*\{?R\}?|\\Re(?:als?)?|\\R|\(\s*-\\infty\s*,\s*\\infty\s*\)"
 )
+_HALF_LINE = re.compile(
+    r"\\(?:mathbb|mathbf|Bbb)\s*\{?R\}?\s*[_^]\s*\{?\s*(?:(?P<positive>\+|>\s?0)|-|<\s?0)\s*\}?"
+)
 _EMPTY = re.compile(r"\\emptyset|\\\{\s*\\\}")
-_MATRIX = re.compile(r"\\begin\{([pbB]?matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1\}")
+_MATRIX = re.compile(r"\\begin\{([pbB]?matrix|smallmatrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1\}")
 _BASED = re.compile(r"(-?)\s*\(?\s*(\\text\{)?\s*([0-9A-Za-z.]+)\s*\}?\s*\)?\s*_\s*\{?(.+?)\}?")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _BARE_WORDS = re.compile(r"[A-Za-z][A-Za-z .,'\-()]*|[A-Za-z]{3,} [A-Za-z0-9 .,'\-]*")
@@ -291,6 +294,10 @@ def _plus_minus(text: str) -> Answer | None:
 def _region(text: str) -> Answer | None:
     if _REALS.fullmatch(text):
         return Reals()
+    if half := _HALF_LINE.fullmatch(text):
+        zero = Atom("0")
+        ends = (zero, Atom(r"\infty")) if half["positive"] else (Atom(r"-\infty"), zero)
+        return Tup("(", ")", ends)
     if _EMPTY.fullmatch(text):
         return Items(())
     for operation, sign in (("union", _UNION), ("intersection", _INTERSECTION), ("minus", _MINUS)):

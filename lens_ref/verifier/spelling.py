@@ -32,6 +32,7 @@ _FUNCTIONS = (
     "|max|min|det"
 )
 
+_DOTTED = r"\\dot(?![A-Za-z])\s?\{?(\d)\}?"
 _VALUE_START = r"[-+]?\s*(?:\.?\d|\(|[A-Za-z]\w?\s*=|\\[dt]?frac|\\sqrt|\\[a-z]+\s*=)"
 _GREEK = "(?:alpha|beta|gamma|delta|theta|lambda|mu|pi|rho|sigma|phi|omega)(?![A-Za-z])"
 
@@ -55,7 +56,17 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\!", ""),
         # a backslash that follows another one ends a matrix row and must stay
         (r"(?<!\\)\\(?:[,;:> \n]|(?:quad|qquad|enspace|thinspace|space)(?![A-Za-z]))|~", " "),
-        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\\(?:[dtcsx]|nice)frac(?![A-Za-z])", r"\\frac"),
+        (r"\\log\s?_\s?(?:e(?![A-Za-z])|\{\s?e\s?\})", r"\\ln "),
+        (r"\{([^{}]{1,80})\\choose(?![A-Za-z])([^{}]{1,80})\}", r"\\binom{\1}{\2}"),
+        (r"(?<=[\w)}])\*\*(?=[\w({\\-])", "^"),  # x**2
+        (r"\+\s?/\s?-|(?:^|(?<=[=,]))\s?\+\s?-(?=\s?[\d\\A-Za-z])", r"\\pm "),
+        # repeating decimals: 0.\dot{3}, 0.\dot{1}2\dot{3}, 0.(3) and 0.1666... to one way
+        (r"(?<=\.)(\d*)" + _DOTTED + r"(\d*)" + _DOTTED, r"\1\\overline{\2\3\4}"),
+        (r"(?<=\.)(\d*)" + _DOTTED + r"(?!\s*\d)", r"\1\\overline{\2}"),
+        (r"(?<=\d\.)\((\d+)\)$", r"\\overline{\1}"),
+        (r"(?<=\.)(\d*?)(\d)\2\2+\s?\\ldots", r"\1\\overline{\2}"),
+        (r"(?<=\.)(\d*?)(\d{2,6}?)\2+\s?\\ldots", r"\1\\overline{\2}"),
         (r"\^\s*\\(?:circ|degree)(?![A-Za-z])|\\degree(?![A-Za-z])", r"\\degree "),
         (r"\^\s*\{\s*(?:\\circ|\\degree)\s*\}", r"\\degree "),
         (r"\\(?:leqslant|leqq|leq)(?![A-Za-z])|<=", r"\\le "),
@@ -80,7 +91,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\text\{\s*,\s*\}", ","),
         (r"\\text\{\s*\}", " "),
         (r"(?<=[\d\s])\(\s*\\text\{([^{}()]*)\}\s*\)", r"\\text{(\1)}"),  # 42 (\text{units})
-        (r"(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
+        (r"(?<![A-Za-z\\])(?:infinity|inf|oo)(?![A-Za-z])", r"\\infty "),
         (r"\+\s*\\infty", r"\\infty"),
         (r"(?<![A-Za-z\\{])(sqrt|pi|sin|cos|tan|log|ln)(?![A-Za-z])", r"\\\1"),
         (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
@@ -98,6 +109,12 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 _BARE_CONNECTOR = re.compile(r"(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
 _TEXT_SEGMENT = re.compile(r"(\\text\{[^{}]*\})")
+# [0, 1[ and ]0, 1[ are written [0, 1) and (0, 1) elsewhere
+_OUTWARD = re.compile(
+    r"(?P<lead>^|\\(?:cup|cap|in|setminus)(?![A-Za-z])\s?)(?P<open>[\[\]])"
+    r"(?P<ends>[^\[\]()]*[,;][^\[\]()]*)(?P<close>[\[\]])"
+    r"(?=\s?(?:$|\\(?:cup|cap|setminus)(?![A-Za-z])))"
+)
 # 12 345 and 1 000 000, but not 3 5, 1000 000, 2^3 125 or the mixed number 1 100/200
 _SPACED_GROUPS = re.compile(r"(?<![\d.,_^])(?<!\d )\d{1,3}(?: \d{3})+(?! ?\d)(?! ?/)")
 _DOLLAR = re.compile(r"(?<!\\)\$")
@@ -113,7 +130,12 @@ def respell(answer: str) -> str:
         pieces[k] = _BARE_CONNECTOR.sub(lambda m: AND if m[0] == "and" else OR, pieces[k])
     text = re.sub(r"\s+", " ", "".join(pieces))
     text = _SPACED_GROUPS.sub(lambda m: m[0].replace(" ", ""), text)
-    return text.strip(" ").rstrip(".,;: ")
+    return _OUTWARD.sub(_inward, text.strip(" ").rstrip(".,;: "))
+
+
+def _inward(match: re.Match[str]) -> str:
+    opening, closing = {"]": "("}.get(match["open"], "["), {"[": ")"}.get(match["close"], "]")
+    return f"{match['lead']}{opening}{match['ends']}{closing}"
 
 
 def _drop_math_delimiters(text: str) -> str:

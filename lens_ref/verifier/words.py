@@ -88,6 +88,8 @@ _NUMBER_WORDS |= {
     f"{ten} {_SMALL[n]}": 10 * k + n for k, ten in enumerate(_TENS, start=2) for n in range(1, 10)
 }
 
+_LARGE = (("million", 10**6), ("thousand", 1000), ("hundred", 100))
+
 _CLOCK = re.compile(
     r"(?P<hour>\d{1,2})(?::(?P<minute>[0-5]\d))?(?::(?P<second>[0-5]\d))?"
     r"\s*(?P<half>[ap]\.?\s?m\.?)?",
@@ -107,8 +109,21 @@ _NO_EXISTENCE = re.compile(r"dne|(?:\w+ )?(?:does not|doesnt) exist")
 
 
 def number_word(text: str) -> int | None:
-    """``"twenty-one"`` -> 21; None where `text` is not a number from zero to ninety-nine."""
-    return _NUMBER_WORDS.get(text.lower().replace("-", " ").strip())
+    """``"twenty-one"`` -> 21, ``"two hundred and five"`` -> 205; None where `text` is no number."""
+    return _number_of(text.lower().replace("-", " ").split(), _LARGE)
+
+
+def _number_of(words: list[str], large: tuple[tuple[str, int], ...]) -> int | None:
+    """The number that `words` name, none of them larger than the names of `large`, if any."""
+    for k, (name, size) in enumerate(large):
+        if name in words:
+            at = words.index(name)
+            many = 1 if words[:at] == ["a"] else _number_of(words[:at], large[k + 1 :])
+            rest = words[at + 1 :]
+            few = _number_of(rest[1:] if rest[:1] == ["and"] else rest, large[k + 1 :])
+            few = 0 if not rest else few
+            return None if not many or few is None or few >= size else many * size + few
+    return _NUMBER_WORDS.get(" ".join(words))
 
 
 def changed(value: str, name: str) -> tuple[str, str] | None:

@@ -57,7 +57,7 @@ def _import_grading():
 
 
 def _restrict(memory_mb: int) -> None:
-    """Bound memory, forbid writing files and core dumps, where the system can."""
+    """Bound memory; forbid files, core dumps and new processes, where the system can."""
     try:
         import resource
     except ImportError:  # Windows
@@ -66,6 +66,7 @@ def _restrict(memory_mb: int) -> None:
         (resource.RLIMIT_AS, memory_mb << 20),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, 0),
     ]
     for kind, wanted in limits:
         _, hard = resource.getrlimit(kind)
@@ -100,8 +101,8 @@ def _reply(grading, request: dict) -> dict:
         return {"reason": "unparsable", "route": "depth", "parses": False}
     except MemoryError:
         return {"reason": "error", "route": "memory", "parses": False, "retire": True}
-    except Exception as problem:  # an answer must not take the worker down, whatever it triggers
-        return {"reason": "error", "route": type(problem).__name__, "parses": False}
+    except Exception as problem:  # sympy raises errors of many kinds for what has no value
+        return {"reason": "unparsable", "route": type(problem).__name__, "parses": False}
 
 
 def _warm_up(grading) -> None:

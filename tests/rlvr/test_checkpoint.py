@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -143,6 +144,57 @@ def test_a_checkpoint_that_was_tampered_with_is_not_the_latest(
     assert checkpoint.latest(tmp_path).name == "step-1"
 
 
+@pytest.mark.parametrize("name", ["state.json", "sha256.json", "policy/config.json"])
+def test_every_bit_counts(name: str, tiny: Policy, tmp_path: Path) -> None:
+    """The counters and the hashes themselves included."""
+    path = save(tmp_path, 2, tiny) / name
+    content = path.read_bytes()
+    for bit in range(0, 8 * len(content), 1 if name == "state.json" else 7):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        assert not checkpoint.intact(tmp_path / "step-2"), (bit, bytes(damaged))
+    path.write_bytes(content)
+    assert checkpoint.intact(tmp_path / "step-2")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("optimizer.safetensors", "optimizer.safetensors is missing"),
+        ("state.json", "state.json is missing"),
+        ("sha256.json", "sha256.json: No such file or directory"),
+    ],
+)
+def test_a_damaged_checkpoint_is_told_in_one_line(
+    name: str, what: str, tiny: Policy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for step in (1, 2):
+        save(tmp_path, step, tiny)
+    assert checkpoint.latest(tmp_path).name == "step-2"
+    assert caplog.messages == []
+    (tmp_path / "step-2" / name).unlink()
+    assert checkpoint.latest(tmp_path).name == "step-1"
+    told = f"the checkpoint {tmp_path / 'step-2'} is damaged ({what}): step-1 is used instead"
+    assert caplog.messages == [told]
+    caplog.clear()
+    (tmp_path / "step-1" / name).unlink()
+    assert checkpoint.latest(tmp_path) is None
+    assert [text.split("): ")[1] for text in caplog.messages] == ["no intact one is left"] * 2
+
+
+def test_a_damaged_later_checkpoint_does_not_push_out_a_good_one(
+    tiny: Policy, tmp_path: Path
+) -> None:
+    """The run went back to step 2, and saves step 4 while a damaged step 7 lies there."""
+    for step in (2, 7):
+        save(tmp_path, step, tiny)
+    (tmp_path / "step-7" / "state.json").unlink()
+    save(tmp_path, 4, tiny, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-4"]
+    assert checkpoint.latest(tmp_path).name == "step-4"
+
+
 def test_a_folder_without_checkpoints(tmp_path: Path) -> None:
     assert checkpoint.latest(tmp_path / "absent") is None
     (tmp_path / "step-3").mkdir()  # a copy that never got its state
@@ -199,11 +251,15 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_intact(
     assert [p.name for p in folder.iterdir()] == ["step-2"]
 
 
-def test_the_state_is_written_last(tiny: Policy, tmp_path: Path) -> None:
-    """It holds the hash of every other file: a folder without it is no checkpoint."""
+def test_the_hashes_are_of_every_other_file(tiny: Policy, tmp_path: Path) -> None:
     path = save(tmp_path, 1, tiny)
-    state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    assert set(state["sha256"]) == set(files(path)) - {"state.json"}
+    assert json.loads((path / "state.json").read_text("utf-8")) == {"step": 1, "tokens": 7}
+    found = {
+        name: hashlib.sha256(content).hexdigest()
+        for name, content in files(path).items()
+        if name != "sha256.json"
+    }
+    assert json.loads((path / "sha256.json").read_text("utf-8")) == found
 
 
 @pytest.mark.parametrize("where", ["metrics.csv", "groups.csv", "samples.jsonl", "manifest.json"])

@@ -264,6 +264,8 @@ def test_methods() -> None:
         ("model.quantization", "nf4", "it needs lora"),
         ("rollout.engine", "sglang", "rollout.engine"),
         ("verifier.timeout", 0, "verifier.timeout"),
+        ("verifier.memory_mb", 64, "verifier.memory_mb"),
+        ("verifier.recycle", 0, "verifier.recycle"),
         ("checkpoint.keep", 0, "checkpoint.keep"),
         ("methods", [], "methods: name at least one"),
         ("methods", "grpo", "methods"),

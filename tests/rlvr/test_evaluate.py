@@ -228,8 +228,14 @@ def test_a_finished_evaluation_samples_nothing(
     command: Command, monkeypatch: pytest.MonkeyPatch, straight: bytes
 ) -> None:
     monkeypatch.setattr(sampling, "make_sampler", None)
-    assert command("--questions", 10, *FAST, "--out", "straight")[0] == 0
-    assert Path("straight/tiny/counts.csv").read_bytes() == straight
+    manifest = Path("straight/tiny/evaluation.json")
+    whole = manifest.read_text("utf-8")
+    for killed in (False, True):
+        if killed:  # between the last counts and the manifest
+            manifest.write_text(whole.replace('"done": 10', '"done": 8'), "utf-8")
+        assert command("--questions", 10, *FAST, "--out", "straight")[0] == 0
+        assert Path("straight/tiny/counts.csv").read_bytes() == straight
+        assert manifest.read_text("utf-8") == whole
 
 
 def test_blocks_differ_in_their_random_numbers(command: Command, tmp_path: Path) -> None:

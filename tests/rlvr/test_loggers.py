@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -101,6 +102,7 @@ def test_wandb_gets_finite_numbers_and_the_config(tmp_path: Path, wandb: FakeWan
         loggers.log(3, {**ROW, "kl": math.nan})
     assert wandb.rows == [(3, {"reward": 0.5, "groups": 4})]
     (options,) = wandb.inits
+    assert options["settings"]["x_disable_meta"]  # the command line and the machine stay here
     assert (options["project"], options["name"]) == ("project", "runs/lens")
     assert options["config"] == {"steps": 8}
     assert options["dir"] == str(tmp_path)
@@ -151,6 +153,51 @@ def test_not_logged_in_to_wandb(
         Loggers(LogConfig(wandb="project"), tmp_path, "run", {}),
     ):
         pass
+
+
+def test_a_full_disk_under_tensorboard_is_one_line(
+    tmp_path: Path, writers: list[FakeWriter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    for method in ("add_scalar", "close"):
+        with monkeypatch.context() as patch:
+            patch.setattr(FakeWriter, method, full)
+            with (
+                pytest.raises(UserError, match=r"cannot write .*tensorboard: No space left"),
+                Loggers(LogConfig(tensorboard=True), tmp_path, "run", {}) as loggers,
+            ):
+                loggers.log(3, ROW)
+
+
+def test_what_failed_first_is_told(tmp_path: Path, writers: list[FakeWriter]) -> None:
+    loggers = Loggers(LogConfig(tensorboard=True), tmp_path, "run", {})
+    loggers.log(3, ROW)
+    writers[0].close = (tmp_path / "absent").open  # type: ignore[method-assign]
+    with pytest.raises(KeyError), loggers:
+        raise KeyError
+
+
+def test_tensorboards_own_thread_leaves_no_traceback(
+    tmp_path: Path, writers: list[FakeWriter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails there first; every other thread is heard of."""
+    heard = []
+    monkeypatch.setattr(threading, "excepthook", heard.append)
+    before = threading.excepthook
+
+    class Theirs(threading.Thread):
+        __module__ = "tensorboard.summary"
+
+    with Loggers(LogConfig(tensorboard=True), tmp_path, "run", {}) as loggers:
+        loggers.log(3, ROW)
+        for kind in (Theirs, threading.Thread):
+            thread = kind(target=(tmp_path / "absent").open)
+            thread.start()
+            thread.join()
+    assert [type(failure.thread) for failure in heard] == [threading.Thread]
+    assert threading.excepthook == before
 
 
 def test_real_event_files(tmp_path: Path) -> None:

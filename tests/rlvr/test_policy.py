@@ -23,8 +23,8 @@ from lens_ref.rlvr.policy import (
     resolve_device,
     token_logprobs,
 )
+from lens_ref.rlvr.prompts import encode_prompts
 from lens_ref.rlvr.tasks import Question, Questions
-from lens_ref.rlvr.trainer import encode_prompts
 from tests.rlvr.helpers import BOS, CPU, EOS, HE, HELLO, LLO, A, B, load_tiny, save_model
 
 LORA = LoraConfig(r=2, alpha=4.0)

@@ -13,8 +13,7 @@ import pytest
 from lens_ref.rlvr.config import Config, LoraConfig, load
 from lens_ref.rlvr.data_config import ColumnsConfig, SourceConfig
 from lens_ref.rlvr.recipes import known
-from lens_ref.rlvr.tasks import Questions, common_ids, load_questions
-from lens_ref.rlvr.trainer import check_disjoint
+from lens_ref.rlvr.tasks import Questions, check_disjoint, common_ids, load_questions
 from lens_ref.train import FULL_RECIPE, LORA_RECIPE
 from tests.rlvr.helpers import ExactVerifier
 

@@ -15,6 +15,7 @@ import torch
 from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.config import LoraConfig, ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import Interrupted, UserError
+from lens_ref.rlvr.evaluation import answer
 from lens_ref.rlvr.logprobs import token_logprobs
 from lens_ref.rlvr.policy import Policy, encode_prompt, load_policy, model_folder
 from lens_ref.rlvr.sampler import HFSampler, derive_seed, response_lengths
@@ -23,6 +24,7 @@ from tests.rlvr.helpers import (
     EOS,
     HE,
     HELLO,
+    ExactVerifier,
     RolloutConfig,
     load_tiny,
     tiny_questions,
@@ -247,11 +249,18 @@ def test_a_request_to_stop_ends_sampling(tiny: Policy) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_policy_that_has_blown_up_is_one_line() -> None:
+def test_a_policy_that_has_blown_up_is_recorded_and_never_evaluated() -> None:
+    """Drawing from NaN would end the process; who samples looks at the log-probabilities."""
     policy = load_tiny()
     policy.model.model.norm.weight.data[0] = math.nan
-    with pytest.raises(UserError, match="probabilities are not finite"):
-        tiny_sampler(policy).sample(prompts_of(policy, 1), 2, seed=0)
+    sampler = tiny_sampler(policy)
+    samples = sampler.sample(prompts_of(policy, 1), 2, seed=0)
+    assert samples.logprobs[samples.mask].isnan().all()
+    items = tiny_questions(1)
+    with pytest.raises(UserError, match=f"question '{items[0].id}': .* are not finite"):
+        answer(
+            sampler, policy.tokenizer, ExactVerifier(), items, prompts_of(policy, 1), n=2, seed=0
+        )
 
 
 def test_groups_stay_together(batch: Batch, tiny: Policy) -> None:

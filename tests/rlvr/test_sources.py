@@ -158,7 +158,7 @@ def test_verifiable_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         {"solution_is_valid": "Problem not solved"},
         {"solution_is_valid": "No"},
     ]
-    rows = [good, *({**good, **change} for change in bad), {**good, "answer": "6"}]
+    rows = [good, *({**good, **change} for change in bad), {**good, "problem": "q", "answer": "6"}]
     put_on_the_hub(monkeypatch, *rows)
     found = load(SourceConfig("owner/numina", where=("verifiable",)))
     assert [(q.id, q.answer) for q in found.items] == [("0", "5"), ("10", "6")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class LanguageModel:
             folder = RunFolder.create(workspace, load(None, settings))
         config = folder.config()
         if not folder.finished:
-            with Verifier(config.verifier.workers, config.verifier.timeout) as verifier:
+            with Verifier(**asdict(config.verifier)) as verifier:
                 policy = load_policy(config.model, torch.device("cpu"), config.seed, ())
                 data = load_data(config, verifier)
                 Trainer(config, folder, policy, data, verifier, StopRequest()).run()

@@ -1,0 +1,56 @@
+"""The questions of a run as its policy meets them: in which order, and as which tokens."""
+
+from __future__ import annotations
+
+import torch
+
+from lens_ref.rlvr.config import Config
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.policy import Policy, encode_prompt
+from lens_ref.rlvr.sampler import derive_seed
+from lens_ref.rlvr.tasks import Questions
+
+
+def question_order(batch_index: int, batch_size: int, total: int, seed: int) -> list[int]:
+    """Indices of the questions of a rollout batch: every epoch is a fresh permutation, laid end to
+    end, so that the batch depends on its index alone."""
+    wanted = range(batch_index * batch_size, (batch_index + 1) * batch_size)
+    permutations: dict[int, list[int]] = {}
+    for epoch in range(wanted[0] // total, wanted[-1] // total + 1):
+        generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
+        permutations[epoch] = torch.randperm(total, generator=generator).tolist()
+    return [permutations[i // total][i % total] for i in wanted]
+
+
+def encode_prompts(
+    policy: Policy, config: Config, questions: Questions | None
+) -> list[tuple[int, ...]]:
+    """Token ids of every question, before anything is trained.
+
+    Raises:
+        UserError: a prompt that can't be made, is empty, or leaves too little room for an answer.
+    """
+    items = questions.items if questions is not None else ()
+    prompts = [encode_prompt(policy.tokenizer, config.prompt, q.problem) for q in items]
+    for question, prompt in zip(items, prompts, strict=True):
+        if not prompt:
+            raise UserError(
+                f"question {question.id!r}: its prompt has no tokens; the tokenizer knows no part "
+                "of it"
+            )
+    rows = policy.model.get_input_embeddings().weight.shape[0]
+    for question, prompt in zip(items, prompts, strict=True):
+        if max(prompt) >= rows:
+            raise UserError(
+                f"question {question.id!r}: its token {max(prompt)} is beyond the model's {rows} "
+                "embeddings: tokenizer and model do not belong together"
+            )
+    positions = getattr(policy.model.config, "max_position_embeddings", None)
+    answer = config.rollout.max_new_tokens
+    for question, prompt in zip(items, prompts, strict=True):
+        if positions is not None and len(prompt) + answer > positions:
+            raise UserError(
+                f"question {question.id!r}: a prompt of {len(prompt)} tokens and an answer of up "
+                f"to rollout.max_new_tokens = {answer} exceed the model's {positions} positions"
+            )
+    return prompts
