@@ -83,9 +83,9 @@ def sizes(curves: pd.DataFrame, runs: list[dict[str, Any]]) -> str:
     commits = sorted({run["commit"][:7] for run in runs})
     return (
         f"{len(runs)} runs: {len(ARMS) + 1} arms, {seeds} seeds, {steps} updates of 32 questions × "
-        f"16 answers from one start (pass@1 {percent(start)}); {hours:.0f} hours of one CPU core "
-        f"each in all; commits {', '.join(commits)}. The arms of a seed see the same questions, so "
-        "differences are paired by seed.\n\n"
+        f"16 answers from one start (pass@1 {percent(start)}); {hours:.0f} hours of one "
+        f"thread in all; commits {', '.join(commits)}. The arms of a seed see the same questions, "
+        "so differences are paired by seed.\n\n"
         f"**What {seeds} seeds can find.** With the spread of the paired differences over seeds as "
         "it was measured, a true difference is found (two-sided test at 5 %) with a chance of 80 % "
         f"from so many points of pass@1 on: {smallest}."

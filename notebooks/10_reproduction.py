@@ -18,7 +18,7 @@
 # %%
 import numpy as np
 from classroom import results, start
-from IPython.display import HTML, Image, Markdown, display
+from IPython.display import HTML, Image, display
 from scipy import stats
 
 from lens_ref import pass_at_k
@@ -27,6 +27,7 @@ from lens_ref.reporting.document import reproduction
 from lens_ref.rlvr import report_figures
 from lens_ref.rlvr.report_page import table
 from lens_ref.rlvr.statistics import t_interval
+from lens_ref.rlvr.untrusted import as_html
 
 device = start(1, "numpy", "matplotlib")
 
@@ -48,7 +49,7 @@ for note in found.notes():
 
 
 # %% [markdown]
-# Two ways to show what the report makes: a table, and a figure with its caption.
+# Three ways to show what the report makes: a table, a sentence, and a figure with its caption.
 
 
 # %%
@@ -56,12 +57,16 @@ def show_table(header, rows):
     display(HTML(table(header, rows)))
 
 
+def say(text, tag="p"):
+    display(HTML(f"<{tag}>{as_html(text)}</{tag}>"))
+
+
 def show_figure(name, drawing, caption):
     if isinstance(drawing, str):
-        display(Markdown(drawing))
+        say(drawing)
     else:
         display(Image(report_figures.png(drawing, dpi=100), width=840, alt=caption))
-        display(Markdown(f"*{caption}*"))
+        say(caption, "em")
 
 
 drawings = found.paper_drawings()
@@ -154,7 +159,7 @@ main, ablation, second = found.tables
 def show_paper_table(filled):
     show_table(tables.PAPER_HEADER, tables.paper_rows(filled))
     for remark in filled.remarks:
-        display(Markdown(remark))
+        say(remark)
 
 
 show_paper_table(main)
@@ -220,13 +225,13 @@ for column in ("pass@1", "pass@16"):
 
 # %%
 def show_setting(setting):
-    display(Markdown(f"### {setting.title}"))
+    say(setting.title, "h3")
     for sentence in found.verdicts(setting):
-        display(Markdown(sentence))
+        say(sentence)
     show_table(*tables.accuracy_rows(setting))
     show_table(*tables.difference_rows(setting))
     show_table(tables.TRAINING_HEADER, tables.training_rows(setting))
-    display(Markdown(f"*{tables.TRAINING_NOTE}*"))
+    say(tables.TRAINING_NOTE, "em")
     for name, drawing in found.setting_drawings(setting).items():
         show_figure(name, *drawing)
 
