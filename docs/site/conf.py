@@ -33,6 +33,8 @@ root_doc = "README"
 include_patterns = [
     "README.md",
     "CHANGELOG.md",
+    "SECURITY.md",
+    "recipes/verl/README.md",
     "docs/*.md",
     "docs/site/**",
     "notebooks/**.ipynb",
