@@ -156,12 +156,12 @@ def check(config: Any, method: Treatment, allow: Collection[str] = ()) -> None:
             else ""
         )
         raise ValueError(f"{refusal.path}={value}: {refusal.why}; set {refusal.mend}{unless}")
-    if method.needs("entropy") and lookup(config, "algorithm.rollout_correction.bypass_mode"):
+    bypass = lookup(config, "algorithm.rollout_correction.bypass_mode")
+    if bypass and method.needs("entropy"):
         raise ValueError(
             f"algorithm.rollout_correction.bypass_mode=True: {method.spec.name} needs the token "
             "entropies of the forward pass that it leaves out; set it to False"
         )
-    bypass = lookup(config, "algorithm.rollout_correction.bypass_mode")
     if bypass and not lookup(config, "actor_rollout_ref.rollout.calculate_log_probs"):
         raise ValueError(
             "algorithm.rollout_correction.bypass_mode=True takes the rollout engine's "

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from lens_ref.rlvr.bad_numbers import BadNumbers
 from lens_ref.rlvr.batch import Batch
+from lens_ref.rlvr.checkpoint import batch_text
 
 KEPT = 10
 """The newest so many are kept: a run that skips updates must not fill the disk."""
@@ -33,18 +33,11 @@ def write(run: Path, update: int, batch: Batch, config: dict[str, Any], error: B
         Where it is, or why it could not be written: what stops the run must still be told.
     """
     folder = run / "debug" / f"step-{update}"
-    text = {
-        "index": batch.index,
-        "questions": [asdict(question) for question in batch.questions],
-        "prompts": batch.prompts,
-        "texts": batch.texts,
-        "reasons": batch.reasons,
-    }
     try:
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was resumed from before it
         folder.mkdir(parents=True)
         save_file(_tensors(batch), folder / "batch.safetensors")
-        (folder / "batch.json").write_text(json.dumps(text), encoding="utf-8")
+        (folder / "batch.json").write_text(json.dumps(batch_text(batch)), encoding="utf-8")
         settings = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         (folder / "config.yaml").write_text(settings, encoding="utf-8")
         fault = {"message": str(error), "update": update, "questions": error.faults}

@@ -65,7 +65,7 @@ def save(
         save_file(_optimizer_tensors(policy, optimizer), temporary / "optimizer.safetensors")
         if batch is not None:
             save_file(_batch_tensors(batch), temporary / "batch.safetensors")
-            (temporary / "batch.json").write_text(json.dumps(_batch_text(batch)), encoding="utf-8")
+            (temporary / "batch.json").write_text(json.dumps(batch_text(batch)), encoding="utf-8")
         state = {"step": step, **progress}
         (temporary / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")
         hashes = json.dumps(_hashes(temporary), indent=2)
@@ -181,7 +181,8 @@ def _batch_tensors(batch: Batch) -> dict[str, Tensor]:
     return {k: v.contiguous().clone() for k, v in tensors.items()}
 
 
-def _batch_text(batch: Batch) -> dict[str, Any]:
+def batch_text(batch: Batch) -> dict[str, Any]:
+    """What of a batch is no tensor, for JSON."""
     return {
         "index": batch.index,
         "questions": [asdict(question) for question in batch.questions],
