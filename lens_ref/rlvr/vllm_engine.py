@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -26,6 +29,11 @@ LARGEST_SHARE = 0.45
 """Of the GPU: the trainer needs the rest."""
 WORKSPACE = 1.5e9
 """Bytes that vLLM takes beside weights and cache: activations, CUDA graphs."""
+GRAPHS_UP_TO = 512
+"""Answers at once up to which vLLM captures CUDA graphs by itself; without one, a step of a
+small model takes several times as long."""
+PINNING = ("vllm.lora.lora_model", "vllm.lora.model_manager")
+"""Where vLLM pins an adapter's tensors."""
 BYTES_IN_4_BITS = 0.56
 """A weight, in blocks of 64 with a 32-bit scale each."""
 
@@ -51,6 +59,9 @@ def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, boo
     share, sleeps = share_of_card(policy.device, config, longest_prompt)
     length = longest_prompt + config.rollout.max_new_tokens + 1  # verifying adds a token
     positions = getattr(policy.model.config, "max_position_embeddings", None)
+    more: dict[str, Any] = {}
+    if settings.max_sequences > GRAPHS_UP_TO:
+        more["compilation_config"] = {"max_cudagraph_capture_size": settings.max_sequences}
     try:
         with torch.random.fork_rng(devices=cuda_devices(policy.device)):  # it seeds this process
             llm = LLM(
@@ -71,6 +82,7 @@ def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, boo
                 enable_prefix_caching=True,  # the G answers to a question share its prompt
                 disable_log_stats=True,
                 seed=config.seed,
+                **more,
             )
     except (RuntimeError, ValueError, AssertionError, OSError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -152,9 +164,52 @@ def held_during_updates(device: torch.device, config: Config, longest_prompt: in
     return 0 if sleeps else int(share * card_bytes(device))
 
 
-def clean_up() -> None:
-    """After an engine: its process groups, and torch's unused blocks."""
+@contextmanager
+def loading() -> Iterator[None]:
+    """While an adapter goes to the engine: hundreds of small tensors, each scaled on the CPU, where
+    threads wait for each other longer than they work; and pinned by vLLM, which takes milliseconds
+    for each and pays only where the same adapters are swapped again and again."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    pinning = [module for name in PINNING if (module := _module(name)) is not None]
+    before = [module.is_pin_memory_available for module in pinning]
+    try:
+        for module in pinning:
+            module.is_pin_memory_available = lambda: False
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        for module, was in zip(pinning, before, strict=True):
+            module.is_pin_memory_available = was
+
+
+def _module(name: str) -> Any:
+    """The module, where this vLLM has it and asks in it whether to pin memory."""
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError:
+        return None
+    return module if hasattr(module, "is_pin_memory_available") else None
+
+
+def clean_up(slept: bool) -> None:
+    """After an engine: its process groups, its memory, and torch's unused blocks.
+
+    Args:
+        slept: whether it ran with sleep mode, whose pools hold on to all that was ever in them;
+            vLLM starts no second such engine before they are empty.
+    """
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
     cleanup_dist_env_and_memory()
+    if slept:
+        from vllm.device_allocator.cumem import CuMemAllocator
+
+        pools = CuMemAllocator.get_instance().allocator_and_pools
+        _ALLOCATORS.extend(allocator for _, allocator in pools.values())
+        pools.clear()
     memory.give_back()
+
+
+_ALLOCATORS: list[Any] = []
+"""Of engines that are gone: torch may not outlive them."""

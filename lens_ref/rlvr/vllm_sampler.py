@@ -62,6 +62,11 @@ class VLLMSampler:
         wanted = adapter_hash(tensors)
         if wanted == self.served:
             return
+        with vllm_engine.loading():
+            self._load(tensors, wanted)
+
+    def _load(self, tensors: dict[str, Tensor], wanted: str) -> None:
+        """Hand over an adapter and read it back."""
         from vllm.lora.request import LoRARequest
 
         self._wake()
@@ -226,9 +231,10 @@ class VLLMSampler:
         """Shut the engine down."""
         if self.llm is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+            self._wake()  # memory that sleeps can't be handed back: the next engine would not start
             self.llm.llm_engine.engine_core.shutdown()
             self.llm = None
-            vllm_engine.clean_up()
+            vllm_engine.clean_up(self.sleeps)
 
 
 def in_engine_terms(tensors: dict[str, Tensor], scale: float) -> dict[str, tuple[Tensor, Tensor]]:

@@ -41,6 +41,7 @@ KEYWORDS = {
     "max_num_seqs",
     "gpu_memory_utilization",
     "enable_sleep_mode",
+    "compilation_config",
     "enforce_eager",
     "enable_prefix_caching",
     "disable_log_stats",
@@ -103,6 +104,11 @@ class Fake:
     engines: list[Any] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)  # of the adapters that were loaded
+    pinning: Any = field(
+        default_factory=lambda: SimpleNamespace(is_pin_memory_available=lambda: True)
+    )
+    loads: list[tuple[bool, int]] = field(default_factory=list)  # pinned?, threads
+    pools: dict[str, tuple[str, str]] = field(default_factory=dict)  # sleep mode's, with allocator
 
     @property
     def llm(self) -> Any:
@@ -130,6 +136,13 @@ def install(monkeypatch: pytest.MonkeyPatch, **faults: Any) -> Fake:
         "vllm.distributed.parallel_state": SimpleNamespace(
             cleanup_dist_env_and_memory=lambda: fake.events.append("clean up")
         ),
+        "vllm.lora.lora_model": fake.pinning,
+        "vllm.device_allocator": ModuleType("vllm.device_allocator"),
+        "vllm.device_allocator.cumem": SimpleNamespace(
+            CuMemAllocator=SimpleNamespace(
+                get_instance=lambda: SimpleNamespace(allocator_and_pools=fake.pools)
+            )
+        ),
     }
     for name, module in parts.items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -147,6 +160,9 @@ class FakeLLM:
             raise TypeError(f"unexpected keyword arguments {sorted(unknown)}")
         torch.manual_seed(keywords["seed"])  # as vLLM does, in the process that starts it
         self.fake, self.faults, self.keywords = fake, fake.faults, {"model": model, **keywords}
+        if keywords["enable_sleep_mode"]:
+            assert not fake.pools, "Sleep mode can only be used for one instance per process."
+            fake.pools["weights"] = ("pool", "allocator")
         self.base = AutoModelForCausalLM.from_pretrained(model).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(model)
         self.loaded: dict[int, LoRARequest] = {}
@@ -155,7 +171,7 @@ class FakeLLM:
         self.queue: list[tuple[int, list[int], SamplingParams, LoRARequest | None]] = []
         self.count, self.half, self.asleep, self.fresh_prefixes = 0, 0, False, True
         self.llm_engine = self
-        self.engine_core = SimpleNamespace(shutdown=lambda: fake.events.append("shutdown"))
+        self.engine_core = SimpleNamespace(shutdown=lambda: self._awake("shutdown"))
         self.manager = SimpleNamespace(lora_index_to_id=[None], modules={}, packed_modules={})
         fake.engines.append(self)
         fake.events.append("start")
@@ -165,6 +181,8 @@ class FakeLLM:
     def add_lora(self, request: LoRARequest) -> bool:
         self._awake("add_lora")
         self.fake.names.append(request.lora_name)
+        pinned = self.fake.pinning.is_pin_memory_available()
+        self.fake.loads.append((pinned, torch.get_num_threads()))
         assert len(self.loaded) < self.keywords["max_loras"]
         path = Path(request.lora_path)
         config = json.loads((path / "adapter_config.json").read_text("utf-8"))

@@ -461,6 +461,52 @@ def test_sleep_and_wake(install: Install, folders: dict[str, Path]) -> None:
     made.close()
 
 
+def test_one_engine_after_the_other(install: Install, folders: dict[str, Path]) -> None:
+    """What slept is woken before it is shut down, and its pools are given up: else vLLM refuses the
+    next engine of the process."""
+    fake = install()
+    config = config_for(folders["llama"], rollout__vllm={"sleep": True})
+    for _ in range(2):
+        made, _ = make(config)
+        made.sync()
+        made.rest()
+        made.close()
+        assert not fake.pools
+        assert fake.events[-3:] == ["wake_up", "shutdown", "clean up"]
+
+
+def test_an_adapter_is_loaded_unpinned_by_one_thread(
+    install: Install, folders: dict[str, Path]
+) -> None:
+    """And all is as it was afterwards, loaded or not."""
+    fake = install()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        made, policy = make(config_for(folders["llama"]))
+        made.sync()
+        assert (fake.pinning.is_pin_memory_available(), torch.get_num_threads()) == (True, 2)
+        fake.llm.keywords["max_lora_rank"] = 1
+        adapt(policy, 2)
+        with pytest.raises(UserError, match="vLLM does not load the adapter"):
+            made.sync()
+        assert (fake.pinning.is_pin_memory_available(), torch.get_num_threads()) == (True, 2)
+        assert fake.loads == [(False, 1)] * 2
+        made.close()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_graphs_for_as_many_answers_as_run_at_once(
+    install: Install, folders: dict[str, Path]
+) -> None:
+    fake = install()
+    for sequences, found in ((512, None), (1024, {"max_cudagraph_capture_size": 1024})):
+        made, _ = make(config_for(folders["llama"], rollout__vllm={"max_sequences": sequences}))
+        assert fake.llm.keywords.get("compilation_config") == found
+        made.close()
+
+
 def test_it_stays_awake_unless_asked(install: Install, folders: dict[str, Path]) -> None:
     fake = install()
     made, _ = make(config_for(folders["llama"]))
