@@ -37,6 +37,7 @@ from lens_ref.rlvr.policy import (
 from lens_ref.rlvr.prompts import encode_prompts
 from lens_ref.rlvr.run_folder import RunFolder, create_all, find_runs
 from lens_ref.rlvr.sampler import choose_engine, make_sampler
+from lens_ref.rlvr.samplers import Samplers
 from lens_ref.rlvr.tasks import check_disjoint, common_ids, load_questions
 from lens_ref.rlvr.trainer import Data, StopRequest, Trainer
 from lens_ref.rlvr.update import Updater
@@ -216,9 +217,11 @@ def load_data(config: Config, verifier: Verifier) -> Data:
 
 
 class Inputs:
-    """Questions and grading processes, shared by the runs of a session that agree on them."""
+    """Questions, grading processes and samplers, shared by the runs of a session that agree on
+    them."""
 
     def __init__(self) -> None:
+        self.samplers = Samplers()
         self._key: object = None
         self._loaded: tuple[Data, Verifier] | None = None
         self._open = ExitStack()
@@ -228,6 +231,7 @@ class Inputs:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
+        self.samplers.close()
 
     def of(self, config: Config) -> tuple[Data, Verifier]:
         """What this configuration calls for; loaded anew where it differs from the last one's.
@@ -299,22 +303,28 @@ def train_one(folder: RunFolder, inputs: Inputs, stop: StopRequest) -> None:
     with console.status(f"{folder.path.name}: loading"):
         data, verifier = inputs.of(config)
         policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
-        keep_activations(config, policy)
-        trainer = Trainer(config, folder, policy, data, verifier, stop, show)
+        keep_activations(config, policy, inputs.samplers.running)
+        trainer = Trainer(
+            config, folder, policy, data, verifier, stop, show, samplers=inputs.samplers
+        )
     progress.update(bar, info="evaluating" if data.test and config.eval.every else "sampling")
     with progress:
         trainer.run()
 
 
-def keep_activations(config: Config, policy: Policy) -> None:
+def keep_activations(config: Config, policy: Policy, engine_runs: bool = False) -> None:
     """Under gradient_checkpointing = "auto": let as many layers keep their activations as memory
-    allows, beside the sampler."""
+    allows, beside the sampler.
+
+    Args:
+        engine_runs: vLLM's memory is not free any more.
+    """
     shape = memory.read_shape(config.model.path)
     if config.model.gradient_checkpointing != "auto" or shape is None:
         return
     loaded = memory.make_plan(config, shape, policy.device).weights
     free = memory.available(config, policy.device, loaded)
-    sampler = planned_sampler(config, policy.device)
+    sampler = 0 if engine_runs else planned_sampler(config, policy.device)
     plan = memory.plan_for(config, shape, policy.device, free, sampler)
     keep_less(plan.less)
     checkpoint_layers(policy.model, plan.recomputed)

@@ -28,6 +28,7 @@ from lens_ref.rlvr.policy import Policy, resolve_dtype
 from lens_ref.rlvr.prompts import encode_prompts, question_order
 from lens_ref.rlvr.run_folder import RunFolder, Table, cut_jsonl, environment, writing
 from lens_ref.rlvr.sampler import derive_seed, make_sampler
+from lens_ref.rlvr.samplers import Samplers
 from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.stopwatch import Stopwatch, describe_gpu, peak_gb, reset_peak
 from lens_ref.rlvr.tasks import Questions
@@ -62,12 +63,14 @@ class Trainer:
         verifier: Verifier,
         stop: StopRequest,
         report: Callable[[int, dict[str, Any]], None] = lambda step, row: None,
+        samplers: Samplers | None = None,
     ) -> None:
         """
         Args:
             config: with a single method.
             data: its questions are made into prompts here.
             report: called after every update with the step and its metrics.
+            samplers: of the session, for what its runs can share; whoever made them closes them.
         """
         self.config, self.folder, self.policy, self.data = config, folder, policy, data
         self.verifier, self.stop, self.report = verifier, stop, report
@@ -97,7 +100,9 @@ class Trainer:
         longest = max(map(len, self.train_prompts + self.test_prompts))
         name = f"{path.parent.name}/{path.name}"
         self.loggers = Loggers(config.log, path, name, to_dict(config))
-        self.sampler = make_sampler(policy, config, longest, stop.check)
+        self.samplers = samplers
+        take = make_sampler if samplers is None else samplers.take
+        self.sampler = take(policy, config, longest, stop.check)
 
     def run(self) -> None:
         """Train to `config.steps`, resuming from the newest intact checkpoint.
@@ -114,7 +119,10 @@ class Trainer:
             with self.loggers:
                 self._run()
         finally:
-            self.sampler.close()
+            if self.samplers is None:
+                self.sampler.close()
+            else:
+                self.samplers.leave(self.sampler)
 
     def _run(self) -> None:
         try:

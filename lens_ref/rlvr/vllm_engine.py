@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from lens_ref.rlvr import memory
-from lens_ref.rlvr.config import Config
+from lens_ref.rlvr.config import Config, VllmConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.memory import Shape, gigabytes
 from lens_ref.rlvr.policy import Policy, model_folder, resolve_dtype
@@ -38,6 +38,43 @@ BYTES_IN_4_BITS = 0.56
 """A weight, in blocks of 64 with a 32-bit scale each."""
 
 
+class Needs(NamedTuple):
+    """What an engine is started for."""
+
+    model: str
+    dtype: str
+    rank: int
+    settings: VllmConfig
+    memory_gb: float | None
+    length: int  # tokens, prompt included
+
+    def met_by(self, other: Needs) -> bool:
+        """Whether an engine that was started for `other` will do."""
+        return other.length >= self.length and other == self._replace(length=other.length)
+
+
+def needs(policy: Policy, config: Config, longest_prompt: int) -> Needs:
+    """What this policy and configuration ask of vLLM.
+
+    Raises:
+        UserError: a rank that vLLM can't serve.
+    """
+    assert config.model.lora is not None
+    ranks = [rank for rank in LORA_RANKS if rank >= config.model.lora.r]
+    if not ranks:
+        raise UserError(f"vLLM serves adapters of rank {LORA_RANKS[-1]} at most; set model.lora.r")
+    length = longest_prompt + config.rollout.max_new_tokens + 1  # verifying adds a token
+    positions = getattr(policy.model.config, "max_position_embeddings", None)
+    return Needs(
+        model=model_folder(config.model.path),
+        dtype=str(resolve_dtype(config.model, policy.device)).removeprefix("torch."),
+        rank=ranks[0],
+        settings=config.rollout.vllm,
+        memory_gb=config.model.memory_gb,
+        length=min(length, positions or length),
+    )
+
+
 def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, bool]:
     """A `vllm.LLM` for the policy's base model, with room for one adapter.
 
@@ -51,30 +88,25 @@ def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, boo
         os.environ.setdefault(name, value)  # before vLLM is imported
     from vllm import LLM
 
-    settings = config.rollout.vllm
-    assert config.model.lora is not None
-    ranks = [rank for rank in LORA_RANKS if rank >= config.model.lora.r]
-    if not ranks:
-        raise UserError(f"vLLM serves adapters of rank {LORA_RANKS[-1]} at most; set model.lora.r")
+    wanted = needs(policy, config, longest_prompt)
+    settings = wanted.settings
     share, sleeps = share_of_card(policy.device, config, longest_prompt)
-    length = longest_prompt + config.rollout.max_new_tokens + 1  # verifying adds a token
-    positions = getattr(policy.model.config, "max_position_embeddings", None)
     more: dict[str, Any] = {}
     if settings.max_sequences > GRAPHS_UP_TO:
         more["compilation_config"] = {"max_cudagraph_capture_size": settings.max_sequences}
     try:
         with torch.random.fork_rng(devices=cuda_devices(policy.device)):  # it seeds this process
             llm = LLM(
-                model=model_folder(config.model.path),
-                dtype=str(resolve_dtype(config.model, policy.device)).removeprefix("torch."),
+                model=wanted.model,
+                dtype=wanted.dtype,
                 quantization=settings.quantization,
                 trust_remote_code=False,
                 enable_lora=True,
-                max_lora_rank=ranks[0],
+                max_lora_rank=wanted.rank,
                 max_loras=1,
                 logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
                 generation_config="vllm",  # nothing that a checkpoint ships leaks in
-                max_model_len=min(length, positions or length),
+                max_model_len=wanted.length,
                 max_num_seqs=settings.max_sequences,
                 gpu_memory_utilization=share,
                 enable_sleep_mode=sleeps,
@@ -192,24 +224,9 @@ def _module(name: str) -> Any:
     return module if hasattr(module, "is_pin_memory_available") else None
 
 
-def clean_up(slept: bool) -> None:
-    """After an engine: its process groups, its memory, and torch's unused blocks.
-
-    Args:
-        slept: whether it ran with sleep mode, whose pools hold on to all that was ever in them;
-            vLLM starts no second such engine before they are empty.
-    """
+def clean_up() -> None:
+    """After an engine: its process groups, and torch's unused blocks."""
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
     cleanup_dist_env_and_memory()
-    if slept:
-        from vllm.device_allocator.cumem import CuMemAllocator
-
-        pools = CuMemAllocator.get_instance().allocator_and_pools
-        _ALLOCATORS.extend(allocator for _, allocator in pools.values())
-        pools.clear()
     memory.give_back()
-
-
-_ALLOCATORS: list[Any] = []
-"""Of engines that are gone: torch may not outlive them."""

@@ -39,6 +39,7 @@ class VLLMSampler:
         self.policy, self.config, self.check_stop = policy, config, check_stop
         self.dtype = resolve_dtype(config.model, policy.device)
         self.llm: Any
+        self.started_for = vllm_engine.needs(policy, config, longest_prompt)
         self.llm, self.sleeps = vllm_engine.start(policy, config, longest_prompt)
         import vllm
 
@@ -49,6 +50,15 @@ class VLLMSampler:
         self.syncs = 0
         parent = MEMORY_DISK if MEMORY_DISK.is_dir() else None
         self.folder = Path(tempfile.mkdtemp(prefix="lens-adapter-", dir=parent))
+
+    def adopt(
+        self, policy: Policy, config: Config, longest_prompt: int, check_stop: Callable[[], None]
+    ) -> bool:
+        """Sample from another run's policy from now on; False where that needs another engine."""
+        if not vllm_engine.needs(policy, config, longest_prompt).met_by(self.started_for):
+            return False
+        self.policy, self.config, self.check_stop = policy, config, check_stop
+        return True
 
     # --- weights ----------------------------------------------------------------------------------
 
@@ -231,10 +241,9 @@ class VLLMSampler:
         """Shut the engine down."""
         if self.llm is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-            self._wake()  # memory that sleeps can't be handed back: the next engine would not start
             self.llm.llm_engine.engine_core.shutdown()
             self.llm = None
-            vllm_engine.clean_up(self.sleeps)
+            vllm_engine.clean_up()
 
 
 def in_engine_terms(tensors: dict[str, Tensor], scale: float) -> dict[str, tuple[Tensor, Tensor]]:

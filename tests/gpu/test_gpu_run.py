@@ -1,6 +1,6 @@
 """Whole runs with vLLM on a GPU: resumed in a new engine, and several methods in one session.
 
-Each test has the GPU's only engine: vLLM's sleep allows one in a process at a time.
+vLLM starts one engine with sleep mode in a process: the second test has it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def trained(run_folder: RunFolder, killed_after: int | None = None) -> list[dict
 def test_a_run_is_resumed(folder: Path, tmp_path: Path) -> None:
     """The resumed run starts a new engine and hands it the restored adapter: its drift stays in
     bounds. Sampling on a GPU does not repeat to the bit: the runs agree in what they train on."""
-    config = config_for(folder, data__train=str(questions_file(tmp_path)))
+    awake = {"memory_share": 0.1, "max_sequences": 64, "eager": True, "sleep": False}
+    config = config_for(folder, data__train=str(questions_file(tmp_path)), rollout__vllm=awake)
     straight = trained(RunFolder.create(tmp_path / "straight", config))
     pieces = RunFolder.create(tmp_path / "pieces", config)
     trained(pieces, killed_after=2)
@@ -87,7 +88,7 @@ def test_a_run_is_resumed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_two_methods_in_one_session(folder: Path, tmp_path: Path) -> None:
-    """Each with an engine of its own, one after the other, with sleep; then the report."""
+    """With one engine, which sleeps while each trains; then the report."""
     both = config_for(folder, data__train=str(questions_file(tmp_path)), methods=["grpo", "lens"])
     parent = tmp_path / "runs"
     assert train_all([RunFolder.create(parent, both.single(m)) for m in both.methods]) == 0

@@ -108,7 +108,7 @@ class Fake:
         default_factory=lambda: SimpleNamespace(is_pin_memory_available=lambda: True)
     )
     loads: list[tuple[bool, int]] = field(default_factory=list)  # pinned?, threads
-    pools: dict[str, tuple[str, str]] = field(default_factory=dict)  # sleep mode's, with allocator
+    slept: bool = False  # an engine with sleep mode has been in this process
 
     @property
     def llm(self) -> Any:
@@ -137,12 +137,6 @@ def install(monkeypatch: pytest.MonkeyPatch, **faults: Any) -> Fake:
             cleanup_dist_env_and_memory=lambda: fake.events.append("clean up")
         ),
         "vllm.lora.lora_model": fake.pinning,
-        "vllm.device_allocator": ModuleType("vllm.device_allocator"),
-        "vllm.device_allocator.cumem": SimpleNamespace(
-            CuMemAllocator=SimpleNamespace(
-                get_instance=lambda: SimpleNamespace(allocator_and_pools=fake.pools)
-            )
-        ),
     }
     for name, module in parts.items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -161,8 +155,8 @@ class FakeLLM:
         torch.manual_seed(keywords["seed"])  # as vLLM does, in the process that starts it
         self.fake, self.faults, self.keywords = fake, fake.faults, {"model": model, **keywords}
         if keywords["enable_sleep_mode"]:
-            assert not fake.pools, "Sleep mode can only be used for one instance per process."
-            fake.pools["weights"] = ("pool", "allocator")
+            assert not fake.slept, "Sleep mode can only be used for one instance per process."
+            fake.slept = True
         self.base = AutoModelForCausalLM.from_pretrained(model).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(model)
         self.loaded: dict[int, LoRARequest] = {}
@@ -171,7 +165,7 @@ class FakeLLM:
         self.queue: list[tuple[int, list[int], SamplingParams, LoRARequest | None]] = []
         self.count, self.half, self.asleep, self.fresh_prefixes = 0, 0, False, True
         self.llm_engine = self
-        self.engine_core = SimpleNamespace(shutdown=lambda: self._awake("shutdown"))
+        self.engine_core = SimpleNamespace(shutdown=lambda: fake.events.append("shutdown"))
         self.manager = SimpleNamespace(lora_index_to_id=[None], modules={}, packed_modules={})
         fake.engines.append(self)
         fake.events.append("start")

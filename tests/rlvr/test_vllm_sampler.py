@@ -461,20 +461,6 @@ def test_sleep_and_wake(install: Install, folders: dict[str, Path]) -> None:
     made.close()
 
 
-def test_one_engine_after_the_other(install: Install, folders: dict[str, Path]) -> None:
-    """What slept is woken before it is shut down, and its pools are given up: else vLLM refuses the
-    next engine of the process."""
-    fake = install()
-    config = config_for(folders["llama"], rollout__vllm={"sleep": True})
-    for _ in range(2):
-        made, _ = make(config)
-        made.sync()
-        made.rest()
-        made.close()
-        assert not fake.pools
-        assert fake.events[-3:] == ["wake_up", "shutdown", "clean up"]
-
-
 def test_an_adapter_is_loaded_unpinned_by_one_thread(
     install: Install, folders: dict[str, Path]
 ) -> None:

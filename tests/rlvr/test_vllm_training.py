@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lens_ref.rlvr import probe, update
+from lens_ref.rlvr import probe, session, update
 from lens_ref.rlvr.config import Config
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.run_folder import RunFolder
@@ -147,6 +147,48 @@ def test_it_sleeps_while_the_trainer_works(
     assert asleep == [True] * (3 + 6)
     assert fake.events.count("sleep") == 3  # after every batch
     assert fake.events.count("wake_up") == 3  # for the second, and for the evaluations at 4 and 6
+
+
+def session_of(parent: Path, **second: Any) -> list[RunFolder]:
+    """Two runs, of two updates each."""
+    base: dict[str, Any] = {"steps": 2, "eval__every": 0}
+    configs = (config_with(**base), config_with(**base | {"seed": 1} | second))
+    return [RunFolder.create(parent, config) for config in configs]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("longer", [False, True])
+def test_the_runs_of_a_session_share_an_engine(longer: bool, fake: Fake, tmp_path: Path) -> None:
+    """One that can serve the next run goes on; one too short for it is replaced. Either way the
+    second run is what it is alone."""
+    more = {"rollout__max_new_tokens": 2 * config_with().rollout.max_new_tokens} if longer else {}
+    runs = session_of(tmp_path / "session", **more)
+    assert session.train_all(runs) == 0
+    assert len(fake.engines) == 1 + longer
+    assert fake.events.count("shutdown") == 1 + longer
+    assert fake.events[-2:] == ["shutdown", "clean up"]
+    alone = run(tmp_path / "alone", runs[1].config())
+    timed = ("seconds", "per_second")
+    for mine, its in zip(rows_of(runs[1].path), rows_of(alone), strict=True):
+        for key, value in mine.items():
+            assert value == its[key] or key.endswith(timed), key
+
+
+@pytest.mark.slow
+def test_an_engine_that_slept_is_not_replaced(fake: Fake, tmp_path: Path) -> None:
+    """vLLM starts no second one in the process. The first run is whole, asleep before the second
+    policy is loaded."""
+    sleeping = {"rollout__vllm": {"sleep": True}}
+    more = sleeping | {"rollout__max_new_tokens": 2 * config_with().rollout.max_new_tokens}
+    parent = tmp_path / "session"
+    runs = [
+        RunFolder.create(parent, config_with(steps=2, eval__every=0, **sleeping)),
+        RunFolder.create(parent, config_with(steps=2, eval__every=0, seed=1, **more)),
+    ]
+    with pytest.raises(UserError, match=r"needs another vLLM .* go on with --resume"):
+        session.train_all(runs)
+    assert [folder.finished for folder in runs] == [True, False]
+    assert fake.events[-3:] == ["sleep", "shutdown", "clean up"]
 
 
 def no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
