@@ -73,6 +73,10 @@ def rollouts(work: Path, save: Save) -> None:
     prompts = tuple(tuple(p.tolist()) for p in rows.prompts)
     perturb(policy, 0.01)
     found["sync_seconds"] = timed(sampler.sync)
+    found["later_sync_seconds"] = []
+    for _ in range(4):
+        perturb(policy, 1e-3)
+        found["later_sync_seconds"].append(timed(sampler.sync))
     try:
         found["verify_seconds"] = timed(lambda: sampler.verify(prompts[:4]))
     except UserError as error:

@@ -87,10 +87,16 @@ def rollouts(part: dict[str, Any] | None) -> str:
         f"**Rollouts** of Qwen2.5-3B with an adapter, 512 answers of 512 tokens ({where(part)}): "
         f"vLLM alone {speeds['vllm_alone']:,.0f} tokens/s, {speeds['vllm_alone_logprobs']:,.0f} "
         f"with log-probabilities; through this project, which records them, "
-        f"{speeds['lens_ref']:,.0f} ({part['share_of_vllm_alone']:.0%} of vLLM alone). The "
-        f"first sync and its check took {part['sync_seconds']:.2f} s, starting the engine "
-        f"{part['engine_start_seconds']:.0f} s."
+        f"{speeds['lens_ref']:,.0f} ({part['share_of_vllm_alone']:.0%} of vLLM alone). "
+        f"{sync(part)}, starting the engine {part['engine_start_seconds']:.0f} s."
     )
+
+
+def sync(part: dict[str, Any]) -> str:
+    """The first sync of an adapter, and those after it where they were measured."""
+    first = f"The first sync and its check took {part['sync_seconds']:.2f} s"
+    later = part.get("later_sync_seconds")
+    return f"{first}, later ones {statistics.median(later):.2f} s" if later else first
 
 
 def step(part: dict[str, Any] | None, advantages: dict[str, Any] | None) -> str:
