@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from lens_ref import own_modules
 from lens_ref.rlvr.untrusted import printable, redacted, show_traceback
 
 TRAIN_EXTRA = (
@@ -77,6 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="one or several, each NAME or NAME:key=value,… (for example lens:preset=negative_std)",
     )
+    own_modules.add_option(what)
     how = parser.add_argument_group("how")
     how.add_argument("--seed", type=int)
     how.add_argument("--steps", type=int, help="gradient updates")
@@ -161,7 +163,9 @@ def one_line_errors(work: Callable[[], int], debug: bool, missing: str, shortage
 def _run(args: argparse.Namespace) -> int:
     from lens_ref.rlvr import session
 
-    return session.run(args.out, args.name, args.resume, args.dry_run, *_recipe(args))
+    own_modules.load(args.modules)
+    where = (args.out, args.name, args.resume, args.dry_run)
+    return session.run(*where, *_recipe(args), again=own_modules.written(args.modules))
 
 
 def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict[str, Any]]:

@@ -60,8 +60,12 @@ def run(
     recipe: str,
     config_file: str | Sequence[str] | None,
     overrides: dict[str, Any],
+    again: str = "",
 ) -> int:
     """Carry out the command line; returns the exit status.
+
+    Args:
+        again: what else the command that resumes this one must say.
 
     Raises:
         UserError, Interrupted.
@@ -79,7 +83,7 @@ def run(
         runs = [folder for folder in found if not folder.finished]
         if runs:
             with alone_in(*(folder.path for folder in runs)):
-                return train_all(runs)
+                return train_all(runs, again)
         parent = found[0].path.parent
         if (parent / REPORT).exists():
             raise UserError(f"every run in {resume} is finished; the report: {parent / REPORT}")
@@ -95,7 +99,7 @@ def run(
     parent = runs[0].path.parent
     with alone_in(*(folder.path for folder in runs)):
         try:
-            return train_all(runs)
+            return train_all(runs, again)
         except (UserError, ModuleNotFoundError):
             if not list(parent.glob("*/manifest.json")):  # no run began: leave nothing behind
                 shutil.rmtree(parent, ignore_errors=True)
@@ -245,7 +249,7 @@ class Inputs:
         return self._loaded
 
 
-def train_all(runs: list[RunFolder]) -> int:
+def train_all(runs: list[RunFolder], again: str = "") -> int:
     """Train the runs one after the other, then write the report of their parent folder."""
     parent = runs[0].path.parent
     stop = StopRequest()
@@ -254,7 +258,7 @@ def train_all(runs: list[RunFolder]) -> int:
             for folder in runs:
                 train_one(folder, inputs, stop)
     except Interrupted:
-        command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}"
+        command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}{again}"
         console.print(f"stopped and saved; go on with: {command}")
         raise
     return report(parent)
