@@ -40,7 +40,7 @@ class Section:
         blocks = [(kind, body, re.match(r"# (\S+\.\w+)\n", body)) for kind, body in found]
         self.files = {name[1]: body for _, body, name in blocks if name}
         self.code = [body for kind, body, name in blocks if kind == "python" and not name]
-        self.commands = [body.strip() for kind, body, _ in blocks if kind == "sh"]
+        self.commands = [body.replace("\\\n", "") for kind, body, _ in blocks if kind == "sh"]
 
     def write(self) -> None:
         """Its files, into the working folder."""
