@@ -16,11 +16,6 @@ from typing import Any
 from lens_ref import own_modules
 from lens_ref.train import OneLineParser, one_line_errors, settings
 
-EXTRA = (
-    "error: evaluating needs the packages of the `train` extra: pip install 'lens-ref[train]' "
-    "(missing: {})"
-)
-
 
 def positive(text: str) -> int:
     """A whole number from 1."""
@@ -124,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
     return one_line_errors(
         lambda: _run(args, shares),
         args.debug,
-        EXTRA,
+        "evaluating",
         "rollout.batch_rows or rollout.max_new_tokens lower",
     )
 

@@ -528,6 +528,20 @@ MUTANTS = [
         "test_contributing.py::test_a_stopped_run_says_what_to_import_again",
     ),
     Mutant(
+        "packaging: recipes of what lies beside the package",
+        "resources.py",
+        "(_PACKAGE if inside else _PACKAGE.parent)",
+        "_PACKAGE.parent",
+        "test_packaging.py::test_what_others_call_configs_is_not_ours",
+    ),
+    Mutant(
+        "packaging: missing packages are met after training",
+        "extras.py",
+        "    return [name for name in NEEDED if find_spec(name) is None]",
+        "    return []",
+        "rlvr/test_command.py::test_what_the_report_needs_is_missed_before_training",
+    ),
+    Mutant(
         "drift: bound ignored",
         "rlvr/trainer.py",
         "if drift is not None and not drift <= self.config.rollout.max_drift:",

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,6 @@ UNIFORM_UPDATES = 8
 """After so many updates in a row without a mixed group, the run says so."""
 LONGEST_NAME = 255
 """Bytes; what the usual file systems allow."""
-REPORT_PACKAGES = ("matplotlib", "pandas", "scipy")
-"""Loaded when the report is written, not at start-up."""
 REPORT = "report.html"
 
 
@@ -73,9 +70,6 @@ def run(
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry
-    for package in REPORT_PACKAGES:
-        if find_spec(package) is None:  # better now than after hours of training
-            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     if resume is not None:
         if overrides or config_file or name or dry_run:
             raise UserError("--resume goes on with the run's own config; drop the other options")
