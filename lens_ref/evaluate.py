@@ -13,12 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lens_ref import own_modules
 from lens_ref.train import OneLineParser, one_line_errors, settings
-
-EXTRA = (
-    "error: evaluating needs the packages of the `train` extra: pip install 'lens-ref[train]' "
-    "(missing: {})"
-)
 
 
 def positive(text: str) -> int:
@@ -72,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--baseline", metavar="NAME", help="what the others are compared with; default: the first"
     )
+    own_modules.add_option(what)
     how = parser.add_argument_group("how")
     how.add_argument("--n", type=positive, default=16, help="answers a question (16)")
     how.add_argument("--seed", type=unsigned, default=0, help="of the sampling (0)")
@@ -107,6 +104,7 @@ def build_overlap_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("a", metavar="A", help="a name as in --data, or dapo, math-train …")
     parser.add_argument("b", metavar="B")
+    own_modules.add_option(parser)
     parser.add_argument("--out", metavar="FILE", help="CSV of the ids (runs/overlap/A-in-B.csv)")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
@@ -121,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
     return one_line_errors(
         lambda: _run(args, shares),
         args.debug,
-        EXTRA,
+        "evaluating",
         "rollout.batch_rows or rollout.max_new_tokens lower",
     )
 
@@ -129,6 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(args: argparse.Namespace, shares: bool) -> int:
     from lens_ref.evaluating import session
 
+    own_modules.load(args.modules)
     if shares:
         return session.compare_sets(args.a, args.b, Path(args.out) if args.out else None)
     return session.run(_request(args))

@@ -11,14 +11,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from lens_ref import extras
 from lens_ref.resources import find
 from lens_ref.rlvr.untrusted import printable, show_traceback
 from lens_ref.train import OneLineParser
-
-EXTRA = (
-    "error: the report needs the packages of the `train` extra: pip install 'lens-ref[train]' "
-    "(missing: {})"
-)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,15 +48,13 @@ def main(arguments: list[str] | None = None) -> int:
         if results is None:
             print("error: no results came along; name run folders", file=sys.stderr)
             return 2
-    sys.excepthook = show_traceback
-    try:
-        from lens_ref.reporting import document
-        from lens_ref.rlvr.errors import UserError
-    except ModuleNotFoundError as error:
-        if args.debug:
-            raise
-        print(EXTRA.format(error.name), file=sys.stderr)
+    if missing := extras.missing():
+        print(extras.message("the report", missing), file=sys.stderr)
         return 2
+    sys.excepthook = show_traceback
+    from lens_ref.reporting import document
+    from lens_ref.rlvr.errors import UserError
+
     try:
         found = document.reproduction(args.runs, results)
         path = document.write(found, args.out)

@@ -9,8 +9,6 @@ _PACKAGE = Path(__file__).resolve().parent
 
 def find(*parts: str) -> Path | None:
     """The file or folder `parts` (for example "configs", "tiny.yaml"), or None."""
-    for root in (_PACKAGE.parent, _PACKAGE):
-        path = root.joinpath(*parts)
-        if path.exists():
-            return path
-    return None
+    inside = (_PACKAGE / parts[0]).exists()  # then what lies beside the package is others'
+    path = (_PACKAGE if inside else _PACKAGE.parent).joinpath(*parts)
+    return path if path.exists() else None

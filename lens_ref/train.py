@@ -13,12 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from lens_ref import extras, own_modules
 from lens_ref.rlvr.untrusted import printable, redacted, show_traceback
-
-TRAIN_EXTRA = (
-    "error: training needs the packages of the `train` extra: pip install 'lens-ref[train]' "
-    "(missing: {})"
-)
 
 LORA_RECIPE = ("qwen2.5-3b-lora",)
 FULL_RECIPE = ("paper/qwen2.5-3b-full", "paper/math-dapo", "paper/lens")
@@ -77,6 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="one or several, each NAME or NAME:key=value,… (for example lens:preset=negative_std)",
     )
+    own_modules.add_option(what)
     how = parser.add_argument_group("how")
     how.add_argument("--seed", type=int)
     how.add_argument("--steps", type=int, help="gradient updates")
@@ -116,18 +113,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     args = build_parser().parse_args(arguments)
     hint = "rollout.batch_rows, rollout.max_new_tokens or loss.micro_batch_tokens lower, or see"
-    return one_line_errors(lambda: _run(args), args.debug, TRAIN_EXTRA, f"{hint} --dry-run")
+    return one_line_errors(lambda: _run(args), args.debug, "training", f"{hint} --dry-run")
 
 
-def one_line_errors(work: Callable[[], int], debug: bool, missing: str, shortage: str) -> int:
+def one_line_errors(work: Callable[[], int], debug: bool, what: str, shortage: str) -> int:
     """The exit status of a command, whose errors are one line each: 2, or 130 after Ctrl-C. Where
     there is a traceback, it is printable and shows no secrets.
 
     Args:
         debug: let everything through, with its traceback.
-        missing: what to print where a package is not installed; {} is its name.
+        what: what the command does, for the line about packages that are not installed.
         shortage: what to set where GPU memory ran out.
     """
+    if missing := extras.missing():
+        print(extras.message(what, missing), file=sys.stderr)
+        return 2
     sys.excepthook = show_traceback
     try:
         import torch
@@ -154,14 +154,16 @@ def one_line_errors(work: Callable[[], int], debug: bool, missing: str, shortage
     except ModuleNotFoundError as error:
         if debug:
             raise
-        print(missing.format(error.name), file=sys.stderr)
+        print(extras.message(what, [error.name or str(error)]), file=sys.stderr)
         return 2
 
 
 def _run(args: argparse.Namespace) -> int:
     from lens_ref.rlvr import session
 
-    return session.run(args.out, args.name, args.resume, args.dry_run, *_recipe(args))
+    own_modules.load(args.modules)
+    where = (args.out, args.name, args.resume, args.dry_run)
+    return session.run(*where, *_recipe(args), again=own_modules.written(args.modules))
 
 
 def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict[str, Any]]:

@@ -507,6 +507,41 @@ MUTANTS = [
         "rlvr/test_bad_data.py::test_what_a_limit_a_draw_and_a_filter_leave_out_is_told",
     ),
     Mutant(
+        "tasks: more questions than asked for",
+        "rlvr/sources.py",
+        "islice(tasks.rows(task, split, count, seed), count)",
+        "islice(tasks.rows(task, split, count, seed), count + 1)",
+        "test_contributing.py::test_a_task_gives_no_more_than_it_is_asked_for",
+    ),
+    Mutant(
+        "tasks: a taken name is overwritten",
+        "tasks.py",
+        "    if name in _TASKS:",
+        "    if False:",
+        "test_contributing.py::test_names_of_tasks_and_methods",
+    ),
+    Mutant(
+        "own modules: forgotten by the command that resumes",
+        "rlvr/session.py",
+        "{shlex.quote(str(parent))}{again}",
+        "{shlex.quote(str(parent))}",
+        "test_contributing.py::test_a_stopped_run_says_what_to_import_again",
+    ),
+    Mutant(
+        "packaging: recipes of what lies beside the package",
+        "resources.py",
+        "(_PACKAGE if inside else _PACKAGE.parent)",
+        "_PACKAGE.parent",
+        "test_packaging.py::test_what_others_call_configs_is_not_ours",
+    ),
+    Mutant(
+        "packaging: missing packages are met after training",
+        "extras.py",
+        "    return [name for name in NEEDED if find_spec(name) is None]",
+        "    return []",
+        "rlvr/test_command.py::test_what_the_report_needs_is_missed_before_training",
+    ),
+    Mutant(
         "drift: bound ignored",
         "rlvr/trainer.py",
         "if drift is not None and not drift <= self.config.rollout.max_drift:",
@@ -987,7 +1022,8 @@ def main(words: list[str]) -> int:
         for name in ("lens_ref", "recipes", "tests"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / name, copy / name, ignore=ignored)
-        shutil.copy(ROOT / "pyproject.toml", copy)
+        for name in ("pyproject.toml", "CONTRIBUTING.md"):
+            shutil.copy(ROOT / name, copy)
         for mutant in chosen:
             result = mutated(copy, mutant.file, mutant.old, mutant.new, [mutant.test])
             killed += result == "killed"

@@ -55,7 +55,7 @@ SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 # --- the static check -----------------------------------------------------------------------------
 
 
-def test_the_repository_has_no_dangerous_call() -> None:
+def test_the_repository_names_nothing_dangerous() -> None:
     looked_at = list(dangers.files())
     assert {path.suffix for path in looked_at} == {".py", ".ipynb", ".yaml", ".sh"}
     assert [line for path in looked_at for line in dangers.look(path)] == []
@@ -94,12 +94,72 @@ def test_the_repository_has_no_dangerous_call() -> None:
         "AutoTokenizer.from_pretrained(path, trust_remote_code=True)",
         "load_dataset(name, trust_remote_code=flag)",
         "options = {'trust_remote_code': True}",
+        # named, not called
+        "import torch\ng = torch.load",
+        "e = eval",
+        "run = [exec]",
+        "def f(text, make=compile): ...",
+        "from os import system as s",
+        "from os import path, popen",
+        "map(eval, texts)",
+        "from functools import partial\nimport torch\npartial(torch.load, weights_only=False)",
+        "from transformers import AutoModel\nload = AutoModel.from_pretrained",
+        "unpack = archive.extractall",
+        # called by another name
+        "import torch\ng = torch.load\ng(path)",
+        "import torch\nt = torch\nt.load(path)",
+        "import torch as a\nb = c = a\nd: Any = c\nd.load(path)",
+        "d = c\nc = a\nimport os as a\nd.system(text)",
+        "import os, sys\na, b = sys, os\nb.system(text)",
+        "import os\nclass A:\n  def f(self):\n    self.o = os\n    self.o.system(text)",
+        "import os\nif y := os:\n  y.system(text)",
+        "e = eval\ne(text)",
+        "from os import system as s\ns(text)",
+        "import subprocess as s\nrun = s.run\nrun(text, shell=True)",
+        "from subprocess import Popen as P\nP(text, shell=flag)",
+        "import subprocess\noptions = {'shell': True}",
+        "options = dict(allow_pickle=True)",
+        # looked up
+        "import os\ngetattr(os, 'system')",
+        "import os\ngetattr(os, 'system', None)(text)",
+        "import os\ngetattr(os, name)(text)",
+        "import os\ng = getattr\ng(os, 'sys' + 'tem')",
+        "import torch\ngetattr(torch, 'load')(path)",
+        "import builtins\nbuiltins.eval(text)",
+        "import os\nvars(os)['system'](text)",
+        "import os\nos.__dict__['system'](text)",
+        "import sys\nsys.modules['os'].system(text)",
+        "globals()['eval'](text)",
+        "__builtins__['exec'](text)",
+        "import importlib\nimportlib.import_module('pickle')",
+        "from importlib import import_module as i\ni('os').system(text)",
+        "from importlib import import_module as i\no = i('os')\no.system(text)",
+        "import shutil\nshutil.os.system(text)",
+        "from shutil import os as o\no.popen(text)",
+        "__import__('os').system(text)",
+        "f = __import__",
+        "from os import *",
+        # their kin
+        "import torch\ntorch.hub.load(name, 'model')",
+        "from torch import hub\nhub.load_state_dict_from_url(address)",
+        "import torch\ntorch.serialization.load(path)",
+        "import os\nos.execvp(file, arguments)",
+        "import os\nos.spawnl(os.P_WAIT, file)",
+        "import os\nos.posix_spawn(file, arguments, os.environ)",
+        "import os\nos.popen(text)",
+        "import shelve",
+        "import marshal",
+        "from dill import loads",
+        "import torch\ntorch.serialization.pickle.loads(data)",
+        "import runpy\nrunpy.run_path(path)",
+        "import yaml\nloader = yaml.UnsafeLoader",
     ],
 )
-def test_a_dangerous_call_is_found(snippet: str) -> None:
+def test_a_danger_is_found(snippet: str) -> None:
+    """Where it is named first, and in the last line of each of these at the latest."""
     found = dangers.in_python(f"x = 1\n{snippet}\n")
-    assert len(found) == 1
-    assert found[0].startswith(f"{1 + len(snippet.splitlines())}: ")
+    assert found
+    assert found[-1].startswith(f"{1 + len(snippet.splitlines())}: ")
 
 
 @pytest.mark.parametrize(
@@ -115,9 +175,17 @@ def test_a_dangerous_call_is_found(snippet: str) -> None:
         "AutoModel.from_pretrained(path, use_safetensors=True, trust_remote_code=False)",
         "AutoTokenizer.from_pretrained(path)\nAutoConfig.from_pretrained(path)",
         "import re\nre.compile(pattern)",
+        "from torch import load as l\nl(path, weights_only=True)",
+        "from lens_ref.evaluating.counts import load as load\nload(path)",
+        "config.prompt.system, platform.system(), metrics['system']",
+        "config.compile = True\nconfig.eval.every",
+        "getattr(torch, name)\ngetattr(os.path, 'join')",
+        "import importlib\nimportlib.import_module('wandb')\nimportlib.import_module(name)",
+        "node = first\nwhile node:\n  node = node.next",
+        "from transformers import AutoTokenizer as A\nload = A.from_pretrained\nload(path)",
     ],
 )
-def test_a_harmless_call_is_not(snippet: str) -> None:
+def test_a_harmless_name_is_not(snippet: str) -> None:
     assert dangers.in_python(snippet) == []
 
 
@@ -149,6 +217,8 @@ def test_notebooks_scripts_and_settings_are_looked_at_too() -> None:
     cells.append({"cell_type": "markdown", "source": ["!eval(text)"]})
     found = dangers.in_notebook(json.dumps({"cells": cells}))
     assert [line.split(":")[0] for line in found] == ["cell 0", "cell 2", "cell 3, 2"]
+    cells = [{"cell_type": "code", "source": [c]} for c in ("import os as o", "o.system(text)")]
+    assert dangers.in_notebook(json.dumps({"cells": cells})) == ["cell 1, 1: a shell: os.system"]
     for line in ("trust_remote_code: true", "+model.trust_remote_code=True", "curl x | sh",
                  "source: http://example.invalid"):  # fmt: skip
         assert len(dangers.in_text(f"a: 1\n{line}\n")) == 1

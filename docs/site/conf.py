@@ -33,6 +33,7 @@ root_doc = "README"
 include_patterns = [
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "SECURITY.md",
     "recipes/verl/README.md",
     "docs/*.md",

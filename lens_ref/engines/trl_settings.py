@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from packaging.requirements import Requirement
-
 SUPPORTED = "trl>=1.12,!=1.15.0,<1.17"
 """The releases of TRL that the tests run against, ends included."""
 
@@ -209,6 +207,8 @@ def check_model(model: Any, args: Any) -> None:
 
 def check_version(version: str) -> None:
     """Warn where this release of TRL was not tested."""
+    from packaging.requirements import Requirement  # comes with TRL
+
     if not Requirement(SUPPORTED).specifier.contains(version, prereleases=True):
         warnings.warn(
             f"TRL {version} is outside {SUPPORTED}, which lens_ref was tested with: two private "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from lens_ref import tasks
 from lens_ref.core._checks import nearest
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.data_config import DataConfig, SourceConfig
@@ -12,7 +13,6 @@ from lens_ref.rlvr.errors import UserError
 
 SPLITS = ("train", "test")
 NAMES = (
-    "tiny",
     "math-test",
     "math-train",
     "math-500",
@@ -20,9 +20,9 @@ NAMES = (
     "gsm8k-train",
     "dapo",
 )
-"""Sets that need no path. All but "tiny" come from the hub, most in the versions that the recipes
-in `configs/` name."""
-FORMS = f"one of {', '.join(NAMES)}, a .jsonl or .jsonl.gz file, or a hub id owner/name:split"
+"""Sets that need no path, beside the registered tasks ("tiny"): they come from the hub, most in the
+versions that the recipes in `configs/` name."""
+FORMS = f"one of tiny, {', '.join(NAMES)}, a .jsonl or .jsonl.gz file, or a hub id owner/name:split"
 
 
 def source(name: str, split: str = "test") -> SourceConfig:
@@ -37,20 +37,21 @@ def source(name: str, split: str = "test") -> SourceConfig:
     """
     if Path(name).is_file() or name.endswith((".jsonl", ".jsonl.gz", ".json")):
         return SourceConfig(name)
-    if name in NAMES and name != "tiny":
+    if name in NAMES:
         return _named(name)
     head, colon, tail = name.partition(":")
-    if head == "tiny" and (tail in SPLITS or not colon):
-        return SourceConfig("tiny", split=tail or split)
+    if head in tasks.names() and (tail in SPLITS or not colon):
+        return SourceConfig(head, split=tail or split)
     if head.count("/") != 1 or head.startswith((".", "/", "~")) or (colon and not tail):
-        hint = f"no such file; a set is {FORMS}" if "/" in name else nearest(name, NAMES)
+        close = nearest(name, [*NAMES, *tasks.names()])
+        hint = f"no such file; a set is {FORMS}" if "/" in name else close
         raise UserError(f"no questions {name!r}: {hint}")
     return SourceConfig(head, split=tail or split)
 
 
 def usual_size(asked: SourceConfig) -> int | None:
-    """How many questions where nobody says: all, but the bundled task is endless."""
-    if asked.source != "tiny":
+    """How many questions where nobody says: all, but a task may be endless."""
+    if asked.source not in tasks.names():
         return None
     usual = DataConfig()
     return usual.test_questions if asked.split == "test" else usual.train_questions

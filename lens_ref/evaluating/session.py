@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from transformers.utils import logging as transformers_logging
 
+from lens_ref import tasks
 from lens_ref.core._checks import nearest
 from lens_ref.evaluating import counts, overlap, pages, policies, sampling
 from lens_ref.evaluating import questions as named
@@ -149,7 +150,7 @@ def _overlap_of(
     seen = set()
     for config in runs:
         parts = named.trained_by(config)
-        made = any(part.source == "tiny" for part in parts)  # its questions depend on the seed
+        made = any(part.source in tasks.names() for part in parts)  # by the run's seed
         key = (parts, config.data.train_questions, config.seed if made else None)
         if key not in seen:
             seen.add(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -138,8 +139,10 @@ def register(spec: MethodSpec) -> None:
     """Add a method; hyperparameters and their defaults are the keyword arguments of `build`.
 
     Raises:
-        ValueError: the name is taken.
+        ValueError: the name is taken, or no command line could say it.
     """
+    if not re.fullmatch(r"[A-Za-z]\w*", spec.name):
+        raise ValueError(f"method name {spec.name!r}: a letter, then letters, digits and _")
     if spec.name in _REGISTRY:
         raise ValueError(f"a method named {spec.name!r} is registered already")
     if not spec.defaults:

@@ -21,6 +21,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lens_ref import extras
+
+extras.check_command(__name__, "collecting runs")
+
 import yaml
 
 from lens_ref.rlvr.errors import UserError

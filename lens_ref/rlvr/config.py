@@ -265,6 +265,11 @@ def parse_method(text: str) -> tuple[str, dict[str, Any]]:
         ValueError: an unknown method, hyperparameter or value, with the nearest known name.
     """
     name, _, rest = text.partition(":")
+    if name not in methods.names():
+        raise ValueError(
+            f"unknown method {name!r}: {nearest(name, methods.names())} (one of your own: --import "
+            "the module that registers it)"
+        )
     hyperparameters: dict[str, Any] = {}
     for pair in filter(None, rest.split(",")):
         key, equals, value = pair.partition("=")

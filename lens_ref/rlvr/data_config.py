@@ -32,10 +32,10 @@ class ColumnsConfig:
 class SourceConfig:
     """One source of questions. Its fields from `unique` on are applied in their order here."""
 
-    source: str  # "tiny" (bundled), a .jsonl / .jsonl.gz file, or a hub id
+    source: str  # "tiny" (bundled) or another task, a .jsonl / .jsonl.gz file, or a hub id
     config: str | None = None  # a subset of a hub data set
     revision: str | None = None  # of a hub data set
-    split: str = "train"  # of a hub data set, or of the bundled task
+    split: str = "train"  # of a hub data set, or of a task
     columns: ColumnsConfig = ColumnsConfig()
     unique: bool = False  # of the rows with the same columns.id keep the first
     expect: Count | None = None  # refuse any other number of rows
@@ -54,7 +54,7 @@ class SourceConfig:
 class DataConfig:
     """Questions with verifiable answers."""
 
-    # "tiny" (bundled), a .jsonl / .jsonl.gz file, a hub id, or a list of sources
+    # "tiny" (bundled) or another task, a .jsonl / .jsonl.gz file, a hub id, or a list of sources
     train: str | tuple[SourceConfig, ...] = "tiny"
     test: str | SourceConfig | None = "tiny"  # the same, for evaluation; None: no evaluation
     train_questions: Count | None = 2000  # how many to use; None: all

@@ -27,6 +27,7 @@ from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.untrusted import from_cell, redacted, secret_in, to_cell
 
 PACKAGES = (
+    "lens-ref",
     "torch",
     "transformers",
     "peft",
@@ -295,6 +296,7 @@ def command_line(module: str) -> str:
 
 @cache
 def _commit() -> str | None:
+    """Of the clone that this file is part of; None where it is installed."""
     root = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:
@@ -304,6 +306,7 @@ def _commit() -> str | None:
         ).stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # else a repository around it
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
     except (OSError, subprocess.SubprocessError):
         return None

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +47,6 @@ UNIFORM_UPDATES = 8
 """After so many updates in a row without a mixed group, the run says so."""
 LONGEST_NAME = 255
 """Bytes; what the usual file systems allow."""
-REPORT_PACKAGES = ("matplotlib", "pandas", "scipy")
-"""Loaded when the report is written, not at start-up."""
 REPORT = "report.html"
 
 
@@ -61,8 +58,12 @@ def run(
     recipe: str,
     config_file: str | Sequence[str] | None,
     overrides: dict[str, Any],
+    again: str = "",
 ) -> int:
     """Carry out the command line; returns the exit status.
+
+    Args:
+        again: what else the command that resumes this one must say.
 
     Raises:
         UserError, Interrupted.
@@ -70,9 +71,6 @@ def run(
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry
-    for package in REPORT_PACKAGES:
-        if find_spec(package) is None:  # better now than after hours of training
-            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     if resume is not None:
         if overrides or config_file or name or dry_run:
             raise UserError("--resume goes on with the run's own config; drop the other options")
@@ -80,7 +78,7 @@ def run(
         runs = [folder for folder in found if not folder.finished]
         if runs:
             with alone_in(*(folder.path for folder in runs)):
-                return train_all(runs)
+                return train_all(runs, again)
         parent = found[0].path.parent
         if (parent / REPORT).exists():
             raise UserError(f"every run in {resume} is finished; the report: {parent / REPORT}")
@@ -96,7 +94,7 @@ def run(
     parent = runs[0].path.parent
     with alone_in(*(folder.path for folder in runs)):
         try:
-            return train_all(runs)
+            return train_all(runs, again)
         except (UserError, ModuleNotFoundError):
             if not list(parent.glob("*/manifest.json")):  # no run began: leave nothing behind
                 shutil.rmtree(parent, ignore_errors=True)
@@ -249,7 +247,7 @@ class Inputs:
         return self._loaded
 
 
-def train_all(runs: list[RunFolder]) -> int:
+def train_all(runs: list[RunFolder], again: str = "") -> int:
     """Train the runs one after the other, then write the report of their parent folder."""
     parent = runs[0].path.parent
     stop = StopRequest()
@@ -258,7 +256,7 @@ def train_all(runs: list[RunFolder]) -> int:
             for folder in runs:
                 train_one(folder, inputs, stop)
     except Interrupted:
-        command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}"
+        command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}{again}"
         console.print(f"stopped and saved; go on with: {command}")
         raise
     return report(parent)

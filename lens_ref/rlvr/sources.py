@@ -1,4 +1,4 @@
-"""Where questions are read from: the bundled task, JSONL files, hub data sets.
+"""Where questions are read from: tasks that make them, JSONL files, hub data sets.
 
 Every source yields rows with `id`, `problem`, `answer` and perhaps `level`, whatever its own
 columns are called, and says in a line what it left out. A row without an id has its number as one.
@@ -14,9 +14,11 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lens_ref import tasks
 from lens_ref.core._checks import nearest
 from lens_ref.rlvr.data_config import ColumnsConfig, SourceConfig
 from lens_ref.rlvr.errors import UserError
@@ -24,6 +26,8 @@ from lens_ref.verifier import extract_boxed
 
 UNKNOWN = " "
 """An answer that can't be verified: the question is dropped with the unparsable ones."""
+USUAL_COUNT = 1000
+"""Questions that a task makes where nobody says how many."""
 HUB_BATCH = 1000
 """Rows decoded at once; one by one takes many times as long."""
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
@@ -60,8 +64,8 @@ def read(
     """The rows of a source, after `unique`, `expect`, `where` and `sample`, in that order.
 
     Args:
-        count: how many questions of the bundled task to make.
-        seed: of the bundled task.
+        count: how many questions a task makes, where the source is one.
+        seed: of the task.
         tested: problems of the test set, for "not_in_test".
         notes: a line is added for everything that is left out.
 
@@ -86,12 +90,12 @@ def read(
 
 def _raw(source: SourceConfig, count: int | None, seed: int) -> Iterator[Row]:
     name = source.source
-    if name == "tiny":
-        yield from _bundled(source.split, count or 1000, seed)
+    if name in tasks.names():
+        yield from _made(name, source.split, count or USUAL_COUNT, seed)
     elif _exists(name) or name.endswith((".jsonl", ".jsonl.gz", ".json")):
         yield from _jsonl(Path(name))
     elif "/" not in name:
-        hint = nearest(name, ["tiny"])
+        hint = nearest(name, tasks.names())
         raise UserError(
             f"no data {name!r}: {hint}, a .jsonl or .jsonl.gz file, a hub id owner/name"
         )
@@ -101,14 +105,18 @@ def _raw(source: SourceConfig, count: int | None, seed: int) -> Iterator[Row]:
         yield from _hub(source)
 
 
-def _bundled(split: str, count: int, seed: int) -> Iterator[Row]:
-    from lens_ref.tiny.task import test_rows, train_rows
-
+def _made(task: str, split: str, count: int, seed: int) -> Iterator[Row]:
     try:
-        rows = train_rows(count, seed) if split == "train" else test_rows(count)
+        made = list(islice(tasks.rows(task, split, count, seed), count))
     except ValueError as error:
         raise UserError(f"{error} (data.{split}_questions)") from None
-    yield from (Row(row, "tiny") for row in rows)
+    except Exception as error:  # code of the user's own may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"the task {task} fails: {reason} (--debug shows where)") from error
+    for row in made:
+        if not isinstance(row, dict):
+            raise UserError(f"{task}: a row must be a dictionary with problem and answer")
+        yield Row(row, task)
 
 
 def _exists(name: str) -> bool:

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lens_ref import tasks as registered
 from lens_ref.rlvr import sources
 from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import UserError
@@ -95,15 +96,15 @@ def load_questions(
     """Load questions and drop those whose gold can't be parsed.
 
     Args:
-        source: "tiny", a path to .jsonl or .jsonl.gz (rows with `problem`, `answer` and optionally
-            `level`, `subject` and `id`), the id of a hub data set with those columns, a
-            description of a source, or several of these, whose ids then begin with the source's
-            name.
+        source: a registered task ("tiny"), a path to .jsonl or .jsonl.gz (rows with `problem`,
+            `answer` and optionally `level`, `subject` and `id`), the id of a hub data set with
+            those columns, a description of a source, or several of these, whose ids then begin
+            with the source's name.
         verifier: parses the golds.
-        limit: use the first so many (of the bundled task: generate so many).
-        split: "train" or "test" of the bundled task; the split of a hub data set named by its id.
+        limit: use the first so many (of a task: make so many).
+        split: "train" or "test" of a task; the split of a hub data set named by its id.
         revision: of a hub data set named by its id.
-        seed: of the bundled task's training questions.
+        seed: of a task's training questions.
         test: the test set, for sources that leave its questions out.
 
     Raises:
@@ -133,7 +134,7 @@ def load_questions(
         subjects += question.subject is None and row.values.get("subject") not in (None, "")
     rows.close()  # so that what was left out up to a limit is counted
     label = " + ".join(part.source for part in parts)
-    if len(questions) == limit and label != "tiny":
+    if len(questions) == limit and label not in registered.names():
         notes.append(f"{label}: only the first {limit} questions are read, as the settings say")
     if subjects:
         notes.append(f"{label}: {subjects} subjects are no text and are left out")

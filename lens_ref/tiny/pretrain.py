@@ -19,6 +19,10 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
+from lens_ref import extras
+
+extras.check_command(__name__, "pre-training")
+
 import torch
 import torch.nn.functional as F
 import transformers

@@ -19,6 +19,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from lens_ref import extras
+
+extras.check_command(__name__, "the study")
+
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.run_folder import AGAIN, find_runs, writing

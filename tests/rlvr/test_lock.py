@@ -117,7 +117,7 @@ def test_training_a_run_that_is_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Alone or as one of several; a run beside it is free."""
-    monkeypatch.setattr(session, "train_all", len)
+    monkeypatch.setattr(session, "train_all", lambda runs, again: len(runs))
     grpo, lens = create_all(
         tmp_path / "runs", [small_config(methods=[name]) for name in ("grpo", "lens")]
     )
