@@ -23,8 +23,9 @@ from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.collect import without_paths
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.layers import checkpoint_layers, keep_less
 from lens_ref.rlvr.metrics import mean_drift
-from lens_ref.rlvr.policy import checkpoint_layers, keep_less, load_policy
+from lens_ref.rlvr.policy import load_policy
 from lens_ref.rlvr.sampler import Sampler, make_sampler
 from lens_ref.rlvr.stopwatch import Stopwatch
 from lens_ref.rlvr.tasks import Question

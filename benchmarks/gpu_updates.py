@@ -34,7 +34,8 @@ from lens_ref.rlvr.config import (
     OptimizerConfig,
     RolloutConfig,
 )
-from lens_ref.rlvr.policy import Policy, checkpoint_layers, keep_less, layers_of, make_policy
+from lens_ref.rlvr.layers import checkpoint_layers, keep_less, layers_of
+from lens_ref.rlvr.policy import Policy, make_policy
 from lens_ref.rlvr.tasks import Question
 from lens_ref.rlvr.update import Updater, UpdateStats
 

@@ -39,7 +39,8 @@ from lens_ref import (
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import load
 from lens_ref.rlvr.grading import grade
-from lens_ref.rlvr.policy import encode_prompt, load_policy
+from lens_ref.rlvr.policy import load_policy
+from lens_ref.rlvr.prompts import encode_prompt
 from lens_ref.rlvr.report_data import display, read_committed
 from lens_ref.rlvr.sampler import make_sampler
 from lens_ref.rlvr.statistics import bootstrap_interval, moving_average, t_interval

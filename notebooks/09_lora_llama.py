@@ -30,8 +30,10 @@ from training import GPU, draw_plans, plan_on_card, train
 from lens_ref.reporting.find import find
 from lens_ref.rlvr import logprobs as head
 from lens_ref.rlvr.config import LoraConfig, ModelConfig, load
+from lens_ref.rlvr.layers import checkpoint_layers
 from lens_ref.rlvr.memory import USABLE, logits_bytes, make_plan, plan_for, read_shape
-from lens_ref.rlvr.policy import checkpoint_layers, encode_prompt, load_policy
+from lens_ref.rlvr.policy import load_policy
+from lens_ref.rlvr.prompts import encode_prompt
 from lens_ref.rlvr.report_data import display
 from lens_ref.rlvr.sampler import make_sampler
 from lens_ref.rlvr.statistics import bootstrap_interval

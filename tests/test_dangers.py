@@ -32,7 +32,8 @@ from lens_ref.rlvr import checkpoint, report_figures, run_folder
 from lens_ref.rlvr.config import ModelConfig, PromptConfig
 from lens_ref.rlvr.console import PlainConsole
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.policy import encode_prompt, load_policy
+from lens_ref.rlvr.policy import load_policy
+from lens_ref.rlvr.prompts import encode_prompt
 from lens_ref.rlvr.report_data import read_runs
 from lens_ref.rlvr.report_samples import samples
 from lens_ref.rlvr.run_report import write_report

@@ -1,4 +1,4 @@
-"""The policy: loading, adapters, prompts, and the log-probabilities of sampled tokens."""
+"""The policy: loading it, its adapter, and the log-probabilities of sampled tokens."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._functorch.config as functorch_config
-from jinja2 import TemplateError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
@@ -23,10 +21,10 @@ from transformers import (
     BitsAndBytesConfig,
     GenerationConfig,
 )
-from transformers.modeling_layers import GradientCheckpointingLayer
 
-from lens_ref.rlvr.config import ModelConfig, PromptConfig
+from lens_ref.rlvr.config import ModelConfig
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.layers import checkpoint_layers, compile_layers, layers_of
 from lens_ref.rlvr.logprobs import can_pack, reads_like_the_model, token_logprobs
 
 
@@ -87,15 +85,6 @@ _UNLOADABLE = (
     AttributeError,
     RuntimeError,  # weights of other shapes than the config's
     SafetensorError,
-)
-_TEMPLATE_ERRORS = (  # of a small language that comes with the model, and runs in a sandbox
-    TemplateError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
 )
 _GATED = "gated weights: accept the licence on the hub, then `hf auth login`; or "
 
@@ -256,7 +245,7 @@ def make_policy(
     # one attention call a row is faster on a GPU, where it is one kernel for all rows
     packed = device.type == "cuda" and can_pack(model)
     if compiles(config, device):
-        _compile(layers)
+        compile_layers(layers)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
     return Policy(
         model,
@@ -284,45 +273,6 @@ def _placement(config: ModelConfig, device: torch.device) -> dict[str, Any]:
         bnb_4bit_compute_dtype=resolve_dtype(config, device),
     )
     return {"device_map": {"": device}, "quantization_config": four_bits}
-
-
-def layers_of(model: nn.Module) -> list[Any]:
-    """The transformer blocks."""
-    return [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-
-
-def checkpoint_layers(model: Any, count: int) -> None:
-    """Compute the activations of the first `count` blocks again in the backward pass instead of
-    keeping them. Not reentrant: with frozen embeddings the other kind finds no gradient."""
-    if count:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    else:
-        model.gradient_checkpointing_disable()
-    for i, layer in enumerate(layers_of(model)):
-        layer.gradient_checkpointing = i < count
-
-
-def checkpointed(model: nn.Module) -> int:
-    """How many blocks recompute their activations."""
-    return sum(layer.gradient_checkpointing for layer in layers_of(model))
-
-
-def _compile(layers: list[Any]) -> None:
-    """Fuse what is between the matrix products of a block; every block shares the code."""
-    keep_less(False)
-    for layer in layers:
-        layer.compile(dynamic=True)
-
-
-def keep_less(products: bool) -> None:
-    """What compiled blocks keep for their backward pass; decided before the first update.
-
-    Args:
-        products: True: compute one of the two large products of the gated MLP again: a third less
-            is kept, for an eighth of the speed. False: again only what lies between the products,
-            which costs next to nothing: it is read from memory either way.
-    """
-    functorch_config.activation_memory_budget = 0.5 if products else 0.7
 
 
 def _weights_hash(folder: Path) -> str | None:
@@ -393,37 +343,3 @@ def _no_dropout(model: Any) -> None:
         for name, value in vars(owner).items():
             if "drop" in name and isinstance(value, float):
                 setattr(owner, name, 0.0)
-
-
-def encode_prompt(tokenizer: Any, prompt: PromptConfig, problem: str) -> tuple[int, ...]:
-    """Token ids of a question, with at most one beginning-of-sequence token; may be empty.
-
-    Raises:
-        UserError: "chat" with a tokenizer that has no chat template.
-    """
-    if prompt.template == "chat":
-        if not tokenizer.chat_template:
-            raise UserError(
-                "this tokenizer has no chat template; set prompt.template to text with {problem}"
-            )
-        messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
-        messages.append({"role": "user", "content": problem})
-        try:
-            text = tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=False
-            )
-        except _TEMPLATE_ERRORS as error:
-            raise UserError(
-                f"the model's chat template refuses the messages: {error} (one without system "
-                'messages needs prompt.system="")'
-            ) from error
-        # the template writes its own special tokens
-        ids = tokenizer(text, add_special_tokens=False).input_ids
-    else:
-        ids = tokenizer(prompt.template.replace("{problem}", problem)).input_ids
-        if ids and ids[-1] == tokenizer.eos_token_id:  # some tokenizers close the text
-            ids = ids[:-1]
-        bos = tokenizer.bos_token_id
-        if bos is not None and ids[:2] == [bos, bos]:  # the template wrote one, the tokenizer too
-            ids = ids[1:]
-    return tuple(ids)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from lens_ref.rlvr.config import Config
+import torch
+from jinja2 import TemplateError
+
+from lens_ref.rlvr.config import Config, PromptConfig
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.policy import Policy, encode_prompt
+from lens_ref.rlvr.policy import Policy
 from lens_ref.rlvr.sampler import derive_seed
 from lens_ref.rlvr.tasks import Questions
+
+_TEMPLATE_ERRORS = (  # of a small language that comes with the model, and runs in a sandbox
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 def question_order(batch_index: int, batch_size: int, total: int, seed: int) -> list[int]:
@@ -54,3 +67,37 @@ def encode_prompts(
                 f"to rollout.max_new_tokens = {answer} exceed the model's {positions} positions"
             )
     return prompts
+
+
+def encode_prompt(tokenizer: Any, prompt: PromptConfig, problem: str) -> tuple[int, ...]:
+    """Token ids of a question, with at most one beginning-of-sequence token; may be empty.
+
+    Raises:
+        UserError: "chat" with a tokenizer that has no chat template.
+    """
+    if prompt.template == "chat":
+        if not tokenizer.chat_template:
+            raise UserError(
+                "this tokenizer has no chat template; set prompt.template to text with {problem}"
+            )
+        messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
+        messages.append({"role": "user", "content": problem})
+        try:
+            text = tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False
+            )
+        except _TEMPLATE_ERRORS as error:
+            raise UserError(
+                f"the model's chat template refuses the messages: {error} (one without system "
+                'messages needs prompt.system="")'
+            ) from error
+        # the template writes its own special tokens
+        ids = tokenizer(text, add_special_tokens=False).input_ids
+    else:
+        ids = tokenizer(prompt.template.replace("{problem}", problem)).input_ids
+        if ids and ids[-1] == tokenizer.eos_token_id:  # some tokenizers close the text
+            ids = ids[:-1]
+        bos = tokenizer.bos_token_id
+        if bos is not None and ids[:2] == [bos, bos]:  # the template wrote one, the tokenizer too
+            ids = ids[1:]
+    return tuple(ids)

@@ -24,15 +24,10 @@ from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.console import PlainConsole
 from lens_ref.rlvr.errors import Interrupted, UserError
+from lens_ref.rlvr.layers import checkpoint_layers, keep_less
 from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.loggers import require_packages
-from lens_ref.rlvr.policy import (
-    Policy,
-    checkpoint_layers,
-    keep_less,
-    load_policy,
-    resolve_device,
-)
+from lens_ref.rlvr.policy import Policy, load_policy, resolve_device
 from lens_ref.rlvr.prompts import encode_prompts
 from lens_ref.rlvr.run_folder import RunFolder, create_all, find_runs
 from lens_ref.rlvr.sampler import choose_engine, make_sampler

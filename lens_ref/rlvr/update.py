@@ -18,7 +18,8 @@ from lens_ref.rlvr.bad_numbers import BadNumbers, without_rounding
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import LossConfig, OptimizerConfig, RolloutConfig
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.policy import Policy, checkpoint_layers, checkpointed, layers_of
+from lens_ref.rlvr.layers import checkpoint_layers, checkpointed, layers_of
+from lens_ref.rlvr.policy import Policy
 
 log = logging.getLogger("lens_ref")
 

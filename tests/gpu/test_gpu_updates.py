@@ -28,8 +28,9 @@ from lens_ref.rlvr.config import (
     OptimizerConfig,
     RolloutConfig,
 )
+from lens_ref.rlvr.layers import checkpoint_layers
 from lens_ref.rlvr.logprobs import head_logprobs, token_logprobs
-from lens_ref.rlvr.policy import Policy, checkpoint_layers, load_policy
+from lens_ref.rlvr.policy import Policy, load_policy
 from lens_ref.rlvr.tasks import Question
 from lens_ref.rlvr.update import Updater
 from tests.rlvr.helpers import no_stop, save_model

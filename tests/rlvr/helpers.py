@@ -24,7 +24,8 @@ from lens_ref.rlvr.config import (
     load,
 )
 from lens_ref.rlvr.grading import grade
-from lens_ref.rlvr.policy import Policy, encode_prompt, load_policy
+from lens_ref.rlvr.policy import Policy, load_policy
+from lens_ref.rlvr.prompts import encode_prompt
 from lens_ref.rlvr.sampler import HFSampler
 from lens_ref.rlvr.tasks import Question, load_questions
 from lens_ref.rlvr.update import Updater

@@ -14,7 +14,8 @@ from lens_ref.rlvr import memory
 from lens_ref.rlvr.config import LoraConfig, ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.logprobs import reads_like_the_model
-from lens_ref.rlvr.policy import Policy, encode_prompt, limit_memory, load_policy
+from lens_ref.rlvr.policy import Policy, limit_memory, load_policy
+from lens_ref.rlvr.prompts import encode_prompt
 from lens_ref.rlvr.sampler import HFSampler
 from tests.rlvr.helpers import (
     BOS,

@@ -11,7 +11,7 @@ import torch
 
 from lens_ref.rlvr import memory, sampler, session
 from lens_ref.rlvr.config import load
-from lens_ref.rlvr.policy import checkpointed
+from lens_ref.rlvr.layers import checkpointed
 from tests.rlvr.helpers import load_tiny, save_model, small_config
 
 CUDA = torch.device("cuda")

@@ -17,8 +17,9 @@ from lens_ref.rlvr.attention import packed_attention
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import LoraConfig, ModelConfig
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.layers import checkpoint_layers, checkpointed
 from lens_ref.rlvr.logprobs import can_pack, head_logprobs, token_logprobs
-from lens_ref.rlvr.policy import Policy, checkpoint_layers, checkpointed, load_policy
+from lens_ref.rlvr.policy import Policy, load_policy
 from lens_ref.rlvr.update import micro_batches
 from tests.rlvr.helpers import (
     BOS,

@@ -15,15 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from lens_ref.rlvr.config import Config, LoraConfig, ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.policy import (
-    Policy,
-    encode_prompt,
-    load_policy,
-    model_folder,
-    resolve_device,
-    token_logprobs,
-)
-from lens_ref.rlvr.prompts import encode_prompts
+from lens_ref.rlvr.policy import Policy, load_policy, model_folder, resolve_device, token_logprobs
+from lens_ref.rlvr.prompts import encode_prompt, encode_prompts
 from lens_ref.rlvr.tasks import Question, Questions
 from tests.rlvr.helpers import BOS, CPU, EOS, HE, HELLO, LLO, A, B, load_tiny, save_model
 

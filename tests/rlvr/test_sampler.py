@@ -17,7 +17,8 @@ from lens_ref.rlvr.config import LoraConfig, ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.evaluation import answer
 from lens_ref.rlvr.logprobs import token_logprobs
-from lens_ref.rlvr.policy import Policy, encode_prompt, load_policy, model_folder
+from lens_ref.rlvr.policy import Policy, load_policy, model_folder
+from lens_ref.rlvr.prompts import encode_prompt
 from lens_ref.rlvr.sampler import HFSampler, derive_seed, response_lengths
 from tests.rlvr.helpers import (
     CPU,
