@@ -56,12 +56,14 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         from lens_ref.reporting import document
         from lens_ref.rlvr.errors import UserError
+        from lens_ref.rlvr.run_folder import refuse_secrets
     except ModuleNotFoundError as error:
         if args.debug:
             raise
         print(EXTRA.format(error.name), file=sys.stderr)
         return 2
     try:
+        refuse_secrets({"--out": str(args.out)})
         found = document.reproduction(args.runs, results)
         path = document.write(found, args.out)
     except UserError as error:
