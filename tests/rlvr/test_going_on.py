@@ -129,7 +129,8 @@ def test_changed_settings_are_told_and_kept(
         caplog.clear()
         with pytest.raises(Interrupted):
             trainer(RunFolder(folder), StopAt(1)).run()
-        (line,) = caplog.messages
+        assert len(caplog.messages) == 1
+        line = caplog.messages[0]
         assert line.startswith(f"{folder / 'config.yaml'} was changed after update {STEP}: ")
         assert all(change in line for change in told)
     manifest = RunFolder(folder).manifest()
