@@ -54,8 +54,10 @@ def main(arguments: list[str] | None = None) -> int:
     sys.excepthook = show_traceback
     from lens_ref.reporting import document
     from lens_ref.rlvr.errors import UserError
+    from lens_ref.rlvr.run_folder import refuse_secrets
 
     try:
+        refuse_secrets({"--out": str(args.out)})
         found = document.reproduction(args.runs, results)
         path = document.write(found, args.out)
     except UserError as error:

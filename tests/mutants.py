@@ -56,6 +56,7 @@ REPORT = "test_report.py"
 GROUPS = "engines/test_groups.py"
 TRL, VERL = "engines/test_trl.py", "engines/test_verl.py"
 EVALUATE, ESTIMATES = "rlvr/test_evaluate.py", "rlvr/test_estimates.py"
+DAMAGED = "rlvr/test_damaged_runs.py"
 
 MUTANTS = [
     Mutant(
@@ -540,6 +541,48 @@ MUTANTS = [
         "    return [name for name in NEEDED if find_spec(name) is None]",
         "    return []",
         "rlvr/test_command.py::test_what_the_report_needs_is_missed_before_training",
+    ),
+    Mutant(
+        "going on: an update without a row",
+        "rlvr/logs.py",
+        "if steps[n] != 1])",
+        "if steps[n] > 1])",
+        f"{DAMAGED}::test_a_log_that_lacks_rows_or_has_more_is_not_gone_on_with",
+    ),
+    Mutant(
+        "going on: rows of a batch are missing",
+        "rlvr/logs.py",
+        "elif steps.total() != expected:",
+        "elif steps.total() > expected:",
+        f"{DAMAGED}::test_a_log_that_lacks_rows_or_has_more_is_not_gone_on_with",
+    ),
+    Mutant(
+        "going on: with a state of another step",
+        "rlvr/checkpoint.py",
+        " and step != _step(path)):",
+        " and step < 0):",
+        "rlvr/test_going_on.py::test_a_forged_state_is_a_damaged_checkpoint",
+    ),
+    Mutant(
+        "going on: beyond the end of the run",
+        "rlvr/progress.py",
+        "if progress.step > config.steps:",
+        "if progress.step < 0:",
+        "rlvr/test_going_on.py::test_settings_that_a_checkpoint_does_not_fit_are_one_line",
+    ),
+    Mutant(
+        "going on: changed settings are not told",
+        "rlvr/progress.py",
+        "if old.get(key) != new.get(key)",
+        "if key not in new",
+        "rlvr/test_going_on.py::test_changed_settings_are_told_and_kept",
+    ),
+    Mutant(
+        "stopped by an error and still running",
+        "rlvr/trainer.py",
+        'self._write_manifest(f"stopped: {in_one_line(error)}")',
+        "pass",
+        "rlvr/test_going_on.py::test_the_manifest_tells_of_every_error",
     ),
     Mutant(
         "drift: bound ignored",

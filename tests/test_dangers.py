@@ -28,10 +28,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: a test
 
 from lens_ref import evaluate, report, train
 from lens_ref.evaluating import counts, policies
-from lens_ref.rlvr import checkpoint, report_figures, run_folder
+from lens_ref.rlvr import checkpoint, collect, report_figures
 from lens_ref.rlvr.config import ModelConfig, PromptConfig
 from lens_ref.rlvr.console import PlainConsole
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.logs import Table
 from lens_ref.rlvr.policy import load_policy
 from lens_ref.rlvr.prompts import encode_prompt
 from lens_ref.rlvr.report_data import read_runs
@@ -47,6 +48,7 @@ from lens_ref.rlvr.untrusted import (
     show_traceback,
     to_cell,
 )
+from lens_ref.tiny import study
 from tests import audit, dangers, hostile
 from tests.rlvr.helpers import CPU, save_model, toy_tokenizer
 
@@ -373,7 +375,7 @@ def test_a_chat_template_stays_in_its_sandbox(template: str) -> None:
 def test_a_checkpoint_with_a_pickle_in_it_is_not_used(tmp_path: Path, canary: Path) -> None:
     step = tmp_path / "checkpoints" / "step-4"
     (step / "policy").mkdir(parents=True)
-    (step / "state.json").write_text("{}")
+    (step / "state.json").write_text('{"step": 4}')
     (step / checkpoint.HASHES).write_text(json.dumps(checkpoint._hashes(step)))
     assert checkpoint.latest(step.parent) == step
     _pickle(step / "policy" / "pytorch_model.bin", canary)
@@ -426,15 +428,17 @@ def test_numbers_of_a_table_stay() -> None:
 
 
 def test_a_table_of_a_run_holds_no_formula(tmp_path: Path) -> None:
-    table = run_folder.Table(tmp_path / "groups.csv", ["step", "question", "confidence"])
+    table = Table(tmp_path / "groups.csv", ["step", "question", "confidence"])
     rows = [{"step": 1, "question": f, "confidence": -0.5} for f in hostile.FORMULAS]
     table.append(rows)
     with table.path.open(encoding="utf-8", newline="") as file:
         _, *written = csv.reader(file)
     assert [row[1][0] for row in written] == ["'"] * len(rows)
     assert [row[2] for row in written] == ["-0.5"] * len(rows)
+    before = table.path.read_bytes()
     table.cut(1)
-    assert [row["question"] for row in table.at(1)] == list(hostile.FORMULAS)
+    assert table.path.read_bytes() == before
+    assert [from_cell(row.value[1]) for row in table.read()] == list(hostile.FORMULAS)
 
 
 def test_counts_hold_no_formula(tmp_path: Path) -> None:
@@ -626,6 +630,8 @@ def test_a_run_writes_no_secret_down(
         ["--data", "https://ada:lovelace@host/q"],
         ["--model", "https://ada:lovelace@host/q"],
         ["--wandb", SECRETS["HF_TOKEN"]],
+        ["--name", SECRETS["HF_TOKEN"]],
+        ["--name", f"run-{SECRETS['MY_PASSWORD']}"],
         ["--device", SECRETS["MY_PASSWORD"]],
         ["--set", f"{SECRETS['HF_TOKEN']}=1"],
         [SECRETS["HF_TOKEN"]],
@@ -658,7 +664,7 @@ def test_a_secret_among_the_arguments_is_refused_and_not_repeated(
         assert secret.encode() not in _written(tmp_path)
 
 
-def test_an_evaluation_writes_no_secret_down(
+def test_neither_an_evaluation_nor_a_folders_name_writes_a_secret_down(
     secrets: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -670,6 +676,17 @@ def test_an_evaluation_writes_no_secret_down(
     assert evaluate.main(arguments) == 0
     seen = _written(tmp_path) + "".join(capfd.readouterr()).encode()
     assert all(secret.encode() not in seen for secret in SECRETS.values())
+    named = SECRETS["HF_TOKEN"]
+    assert evaluate.main([*arguments, "--out", str(tmp_path / named)]) == 2
+    (tmp_path / "empty").mkdir()
+    assert evaluate.main(["overlap", "tiny", "tiny", "--out", str(tmp_path / named)]) == 2
+    assert report.main([str(tmp_path / "empty"), "--out", str(tmp_path / named)]) == 2
+    assert collect.main([str(tmp_path / "empty"), "--out", str(tmp_path / named)]) == 2
+    assert train.main([*TINY, "--out", str(tmp_path / named)]) == 2
+    with suppress(SystemExit):
+        study.main(["--out", str(tmp_path / named), "--seeds", "1"])
+    assert capfd.readouterr().err.count("--out holds") == 5
+    assert not (tmp_path / named).exists()
     refused = [*arguments[:-1], f"prompt.system={SECRETS['MY_PASSWORD']}", "--out", str(tmp_path)]
     assert evaluate.main(refused) == 2
     assert SECRETS["MY_PASSWORD"].encode() not in _written(tmp_path)

@@ -6,8 +6,6 @@ correct and so many were stopped by the length limit. Levels, subjects and trunc
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -17,6 +15,7 @@ from pathlib import Path
 from lens_ref.evaluating.columns import as_csv
 from lens_ref.rlvr import run_folder
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import Line, read_csv
 from lens_ref.rlvr.untrusted import from_cell
 
 FILE = "counts.csv"
@@ -46,7 +45,8 @@ def read(path: Path) -> list[Count]:
     Raises:
         UserError: no such file, or anything in it that can't be so.
     """
-    return _parse(_text(path), path)
+    mend = "mend it or copy it again"
+    return _parse(*read_csv(path, mend, complete=True), path)
 
 
 def read_begun(path: Path) -> list[Count]:
@@ -55,11 +55,8 @@ def read_begun(path: Path) -> list[Count]:
     Raises:
         UserError: as `read`.
     """
-    if not path.exists():
-        return []
-    text = _text(path)
-    whole = text[: text.rfind("\n") + 1]
-    return _parse(whole, path) if whole else []
+    header, rows = read_csv(path, f"delete {path.parent} or choose another --out")
+    return _parse(header, rows, path) if header else []
 
 
 def write(path: Path, counts: Sequence[Count]) -> None:
@@ -81,32 +78,16 @@ def writing(path: Path) -> AbstractContextManager[None]:
     return run_folder.writing(path, run_folder.AGAIN)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
-
-
-def _parse(text: str, path: Path) -> list[Count]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = next(reader, [])
-        rows = [(reader.line_num, row) for row in reader if row]
-    except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: {error}") from None
+def _parse(header: list[str], rows: Sequence[Line], path: Path) -> list[Count]:
     of_a_run = "question" in header and "step" in header
     if of_a_run:
         header = ["id" if name == "question" else name for name in header]
     missing = [name for name in REQUIRED if name not in header]
-    if missing or len(set(header)) < len(header):
-        what = f"no column {missing[0]!r}" if missing else "a column twice"
-        raise UserError(f"{path} holds no counts: {what}")
+    if missing:
+        raise UserError(f"{path} holds no counts: no column {missing[0]!r}")
     found: list[tuple[int, Count]] = []
     for line, row in rows:
         where = f"{path}, line {line}"
-        if len(row) != len(header):
-            raise UserError(f"{where}: {len(row)} cells instead of {len(header)}")
         cells = dict(zip(header, map(from_cell, row), strict=True))
         found.append((_whole(cells, "step", where) if of_a_run else 0, _count(cells, where)))
     last = max((step for step, _ in found), default=0)

@@ -21,7 +21,7 @@ from lens_ref.rlvr import sources
 from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import level_groups
-from lens_ref.rlvr.tasks import level_of
+from lens_ref.rlvr.tasks import level_of, problem_of
 from lens_ref.rlvr.untrusted import one_line
 
 Kind = Literal["exact", "normalised"]
@@ -76,9 +76,7 @@ def read_problems(
     found: list[Problem] = []
     seen: set[str] = set()
     for prefix, row in islice(rows, limit):
-        text = row.values.get("problem")
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{row.where}: a row needs a non-empty 'problem'")
+        text = problem_of(row.values, row.where)
         identity = prefix + one_line(row.values["id"])
         try:
             str(row.values["id"]).encode()

@@ -3,7 +3,6 @@ configuration that says how to ask it."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -19,8 +18,9 @@ from lens_ref.rlvr import checkpoint, sampler
 from lens_ref.rlvr.adapter import WEIGHTS_FILE, adapter_hash, adapter_tensors, has_adapter
 from lens_ref.rlvr.config import Config, LoraConfig, load
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import damaged, read_object
 from lens_ref.rlvr.policy import Policy, load_policy, model_folder
-from lens_ref.rlvr.run_folder import find_runs
+from lens_ref.rlvr.run_folder import RunFolder, find_runs
 
 ADAPTER_CONFIG = "adapter_config.json"
 DEFAULT_RECIPE = "paper/common"
@@ -180,13 +180,14 @@ def _run(folder: Path, options: Options, at: Path | None = None) -> Target:
     overrides: dict[str, Any] = {}
     if not adapted:
         overrides = {"model.path": str(weights), "model.lora": None}
+    RunFolder(folder).config()  # what is wrong with it is said of this file
     config = _config(str(folder / "config.yaml"), overrides, options)
     return Target(parts, config, weights if adapted else None, config.seed, step, own_data=True)
 
 
 def _checkpoint(folder: Path, options: Options) -> Target:
-    if not checkpoint.intact(folder):
-        raise UserError(f"the checkpoint {folder} is damaged: its files don't match their hashes")
+    if what := checkpoint.damage(folder):
+        raise damaged(folder, what, "evaluate another one, or copy it again")
     run = folder.resolve().parent.parent
     if (run / "config.yaml").is_file() and re.fullmatch(r"step-\d+", folder.resolve().name):
         return _run(run, options, folder.resolve())
@@ -206,11 +207,8 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
         UserError: not JSON, no LoRA adapter, or of a kind that is not computed here.
     """
     path = folder / ADAPTER_CONFIG
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"cannot read {path}: {str(error).splitlines()[0]}") from None
-    if not isinstance(raw, dict) or raw.get("peft_type") != "LORA":
+    raw = read_object(path, "copy the adapter again")
+    if raw.get("peft_type") != "LORA":
         raise UserError(f"{path} describes no LoRA adapter")
     for name in UNSUPPORTED:
         if raw.get(name):

@@ -17,8 +17,10 @@ from typing import Any
 from lens_ref.evaluating import counts as files
 from lens_ref.evaluating.counts import Count
 from lens_ref.evaluating.policies import Target, weights_hash
+from lens_ref.rlvr.config import flat
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import answer
+from lens_ref.rlvr.files import damaged, read_object
 from lens_ref.rlvr.policy import Policy, resolve_dtype
 from lens_ref.rlvr.prompts import encode_prompts
 from lens_ref.rlvr.run_folder import command_line, environment, refuse_secrets, write_atomic
@@ -129,24 +131,25 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
+    mend = f"delete {folder} or choose another --out"
+    manifest = read_object(path, mend)
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
         whole = isinstance(manifest["settings"]["data"]["sha256"], str)
         whole = whole and type(manifest["settings"]["data"]["questions"]) is int
         whole = whole and type(manifest["seconds"]) in (int, float)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError):
         whole = False
     if not whole:
-        raise UserError(f"{path} is damaged: delete {folder} or choose another --out")
-    return dict(manifest)
+        raise damaged(path, "it lacks settings.data or seconds", mend)
+    return manifest
 
 
 def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, Any]:
     """The manifest of a new evaluation, or of the one to go on with."""
     before = read_manifest(folder)
     if before is not None:
-        theirs = _flat(before["settings"])
-        for key, value in _flat(settings).items():
+        theirs = flat(before["settings"])
+        for key, value in flat(settings).items():
             if theirs.get(key) != value:
                 raise UserError(
                     f"{folder} was begun with {key} = {theirs.get(key)}, not {value}: give the "
@@ -167,15 +170,6 @@ def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, 
     _write(folder, manifest)
     files.write(folder / files.FILE, [])
     return manifest
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"data": {"source": "tiny"}} → {"data.source": "tiny"}."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        inner = _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {}
-        found |= inner or {prefix + key: value}
-    return found
 
 
 def _write(folder: Path, manifest: dict[str, Any]) -> None:

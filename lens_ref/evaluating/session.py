@@ -27,7 +27,7 @@ from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.policy import resolve_device
-from lens_ref.rlvr.run_folder import AGAIN, write_whole
+from lens_ref.rlvr.run_folder import AGAIN, refuse_secrets, write_whole
 from lens_ref.rlvr.session import console, progress_bar
 from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.tasks import Questions, load_questions
@@ -58,6 +58,7 @@ def run(request: Request) -> int:
     Raises:
         UserError, Interrupted.
     """
+    refuse_secrets({"--out": str(request.out)})
     if request.counts:
         return _from_counts(request)
     transformers_logging.set_verbosity_error()
@@ -68,6 +69,7 @@ def run(request: Request) -> int:
     _check_baseline(request.baseline, {Evaluated(name, ()).method for name in names})
     source, limit = _tested(request, targets)
     out = request.out or Path("runs/evaluate")
+    refuse_secrets({"the name of a policy": names})
     first = targets[0].config.verifier
     evaluated: list[Evaluated] = []
     try:
@@ -79,10 +81,11 @@ def run(request: Request) -> int:
                     memory.give_back()  # of the policy before this one
                 done = _evaluate(target, name, questions, verifier, request.plan, out, stop)
                 evaluated.append(_evaluated(name, done, out / name))
+        with StopRequest(at_once=True):
+            _conclude(evaluated, shared, request.baseline, out)
     except Interrupted:
         console.print("stopped; what was counted is saved: the same command goes on")
         raise
-    _conclude(evaluated, shared, request.baseline, out)
     return 0
 
 
@@ -99,6 +102,7 @@ def compare_sets(these: str, others: str, out: Path | None) -> int:
     console.print(overlap.summary(a, b, matches), markup=False, highlight=False)
     short = [Path(name).name.split(".")[0].replace(":", "-") for name in (these, others)]
     path = out or Path("runs/overlap") / f"{short[0]}-in-{short[1]}.csv"
+    refuse_secrets({"the name of the table": str(path)})
     _write(path, overlap.ids_csv(matches))
     console.print(f"ids: {path}", markup=False, highlight=False)
     return 0

@@ -4,7 +4,6 @@ and collected ones (`curves.csv`, `updates.csv`, `manifests.json` of `lens_ref.r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from lens_ref.reporting.settings import same_setting
 from lens_ref.rlvr import evaluation
 from lens_ref.rlvr.config import method_label
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import COPY_AGAIN, damaged, read_json
 from lens_ref.rlvr.report_data import (
     CURVE_COLUMNS,
     GROUP_COLUMNS,
@@ -111,7 +111,8 @@ def _below(folder: Path) -> Iterator[Run]:
 def _is_run(folder: Path) -> bool:
     """Whether a folder with a config or a manifest is a run; UserError on half of one."""
     has_config = (folder / "config.yaml").is_file()
-    manifest = _json(folder / "manifest.json") if (folder / "manifest.json").is_file() else None
+    path = folder / "manifest.json"
+    manifest = read_json(path, COPY_AGAIN) if path.is_file() else None
     if has_config and manifest is not None:
         return True
     if has_config:
@@ -122,13 +123,6 @@ def _is_run(folder: Path) -> bool:
     if isinstance(manifest, dict) and manifest.keys() >= MANIFEST_KEYS:
         raise UserError(f"{folder} is half a run: it has no config.yaml; copy it again")
     return False
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is damaged: {error}; copy it again or move it away") from None
 
 
 def _named(run: Run) -> Run:
@@ -157,7 +151,11 @@ def _collected(folder: Path) -> Iterator[Run]:
     """The runs of `python -m lens_ref.rlvr.collect … --out folder`."""
     curves = read_table(folder / "curves.csv", CURVE_COLUMNS)
     updates = read_table(folder / "updates.csv", UPDATE_COLUMNS)
-    for manifest in _json(folder / "manifests.json"):
+    path = folder / "manifests.json"
+    manifests = read_json(path, COPY_AGAIN)
+    if not isinstance(manifests, list) or not all(map(_is_collected, manifests)):
+        raise damaged(path, "a list of runs with their configs is needed", COPY_AGAIN)
+    for manifest in manifests:
         name, config = manifest["run"], manifest["config"]
         label = name.rsplit("-seed", 1)[0]
 
@@ -179,3 +177,9 @@ def _collected(folder: Path) -> Iterator[Run]:
                 samples=[],
             )
         )
+
+
+def _is_collected(manifest: Any) -> bool:
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
+        return False
+    return isinstance(manifest.get("run"), str) and type(manifest["config"].get("seed")) is int

@@ -25,13 +25,15 @@ from torch import Tensor
 
 from lens_ref.core import Signal
 from lens_ref.rlvr.batch import Batch, Samples
-from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.errors import UserError, in_one_line
+from lens_ref.rlvr.files import decoded, parse_json, read_json
 from lens_ref.rlvr.policy import Policy
 from lens_ref.rlvr.run_folder import sync
 from lens_ref.rlvr.tasks import Question
 
 BATCH_TENSORS = ("rewards", "old_logprobs", "entropy")
-HASHES = "sha256.json"
+HASHES, STATE = "sha256.json", "state.json"
+_NAME = re.compile(r"step-(?:0|[1-9][0-9]*)")
 log = logging.getLogger("lens_ref")
 
 
@@ -67,7 +69,7 @@ def save(
             save_file(_batch_tensors(batch), temporary / "batch.safetensors")
             (temporary / "batch.json").write_text(json.dumps(batch_text(batch)), encoding="utf-8")
         state = {"step": step, **progress}
-        (temporary / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")
+        (temporary / STATE).write_text(json.dumps(state, indent=2), encoding="utf-8")
         hashes = json.dumps(_hashes(temporary), indent=2)
         (temporary / HASHES).write_text(hashes, encoding="utf-8")
         for path in [*temporary.rglob("*"), temporary]:
@@ -91,8 +93,7 @@ def save(
 
 def checkpoints(folder: Path) -> list[Path]:
     """All checkpoints, intact or not, oldest first."""
-    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
-    return sorted(found, key=_step)
+    return sorted((path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)), key=_step)
 
 
 def _step(path: Path) -> int:
@@ -118,15 +119,26 @@ def latest(folder: Path) -> Path | None:
 def restore(
     path: Path, policy: Policy, optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Any], Batch | None]:
-    """Load weights and moments in place; returns `state.json` and the batch in hand."""
-    weights = load_file(_weights(path / "policy"))
-    _load_weights(policy, weights)
-    _load_optimizer(policy, optimizer, load_file(path / "optimizer.safetensors"))
-    state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    batch = None
-    if (path / "batch.json").is_file():
-        text = json.loads((path / "batch.json").read_text(encoding="utf-8"))
-        batch = _batch(text, load_file(path / "batch.safetensors"))
+    """Load weights and moments in place; returns `state.json` and the batch in hand.
+
+    Raises:
+        UserError: its files are as they were written, but not of this policy.
+    """
+    then = f"move {path} away, and the checkpoint before it is used"
+    state, batch = read_json(path / STATE, then), None
+    try:
+        _load_weights(policy, load_file(_weights(path / "policy")))
+        _load_optimizer(policy, optimizer, load_file(path / "optimizer.safetensors"))
+        if (path / "batch.json").is_file():
+            text = read_json(path / "batch.json", then)
+            batch = _batch(text, load_file(path / "batch.safetensors"))
+    except torch.OutOfMemoryError:
+        raise
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"{path} does not fit this run ({in_one_line(error)}): undo what was changed in its "
+            f"config.yaml, or {then}"
+        ) from error
     return state, batch
 
 
@@ -219,21 +231,33 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def damage(path: Path) -> str | None:
-    """The first file of a checkpoint that is missing, changed or added since it was written; None
-    where all match their hashes."""
+    """The first file of a checkpoint that is missing, changed or added since it was written, or a
+    state of another step than its folder's; None where all is as it was."""
     try:
-        written = json.loads((path / HASHES).read_text(encoding="utf-8"))
+        written = parse_json(decoded((path / HASHES).read_bytes()))
         found = _hashes(path)
         if not isinstance(written, dict):
             return f"{HASHES} is no table"
     except OSError as error:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
-    except ValueError:
-        return f"{HASHES} is not JSON"
+    except ValueError as error:
+        return f"{HASHES}: {error}"
     for name in sorted(written.keys() | found.keys()):
         if written.get(name) != found.get(name):
             how = "missing" if name not in found else "changed" if name in written else "new"
             return f"{name} is {how}"
+    return _wrong_step(path)
+
+
+def _wrong_step(path: Path) -> str | None:
+    """Hashes that match were perhaps made anew, or the folder was renamed."""
+    try:
+        state = parse_json(decoded((path / STATE).read_bytes()))
+        step = state["step"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return f"{STATE} names no step"
+    if type(step) is not int or (_NAME.fullmatch(path.name) and step != _step(path)):
+        return f"{STATE} is of step {str(step)[:20]}"
     return None
 
 

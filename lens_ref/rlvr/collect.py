@@ -28,6 +28,7 @@ extras.check_command(__name__, "collecting runs")
 import yaml
 
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import COPY_AGAIN, read_csv
 from lens_ref.rlvr.report_data import (
     CURVE_COLUMNS,
     UPDATE_COLUMNS,
@@ -36,7 +37,7 @@ from lens_ref.rlvr.report_data import (
     label_order,
     read_run,
 )
-from lens_ref.rlvr.run_folder import AGAIN, find_runs, write_whole, writing
+from lens_ref.rlvr.run_folder import AGAIN, find_runs, refuse_secrets, write_whole, writing
 from lens_ref.rlvr.untrusted import printable, to_cell
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])/(?:[^\s/]+/)*([^\s/]+)/?")
@@ -141,9 +142,9 @@ def _rows(runs: Iterable[Run], file: str) -> list[dict[str, str]]:
     """The rows of a log of each run as they are written there, with method and seed."""
     rows = []
     for run in runs:
-        with (run.path / file).open(encoding="utf-8", newline="") as lines:
-            label = {"method": to_cell(run.label), "seed": str(run.seed)}
-            rows += [{**label, **row} for row in csv.DictReader(lines)]
+        header, lines = read_csv(run.path / file, COPY_AGAIN)
+        label = {"method": to_cell(run.label), "seed": str(run.seed)}
+        rows += [{**label, **dict(zip(header, line.value, strict=True))} for line in lines]
     return rows
 
 
@@ -167,6 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--whole", action="store_true", help="copy each run, texts left out")
     args = parser.parse_args(arguments)
     try:
+        refuse_secrets({"--out": str(args.out)})
         runs = (copy_whole if args.whole else collect)(args.parents, args.out)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

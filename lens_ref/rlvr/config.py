@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -334,6 +334,15 @@ def from_dict(data: dict[str, Any]) -> Config:
 def to_dict(config: Config) -> dict[str, Any]:
     """Plain nested dictionaries and lists, ready for YAML."""
     return _plain(asdict(config))  # type: ignore[no-any-return]
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"optimizer": {"lr": 1e-5}} → {"optimizer.lr": 1e-5}."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {}
+        found |= inner or {f"{prefix}{key}": value}
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from lens_ref.rlvr.untrusted import printable, redacted
 
+LONGEST_ERROR = 1000  # characters
+
 
 class UserError(Exception):
     """One clear line that says what is wrong and how to mend it; the commands print it and exit
@@ -14,6 +16,15 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return printable(redacted(super().__str__()), keep="")
+
+
+def in_one_line(error: BaseException) -> str:
+    """What went wrong, printable and without secrets: a user's error as it is, another one with its
+    kind."""
+    text = " ".join(str(error).split())
+    if not isinstance(error, UserError):
+        text = f"{type(error).__name__}: {text}"
+    return printable(redacted(text), keep="")[:LONGEST_ERROR]
 
 
 class Interrupted(Exception):  # noqa: N818  (not an error: the user or the system asked to stop)

@@ -21,6 +21,8 @@ except ModuleNotFoundError:  # Windows
 FILE = ".lock"
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What a file system without locks answers."""
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+"""A link in the file's place would have another file overwritten."""
 log = logging.getLogger("lens_ref")
 
 
@@ -38,7 +40,7 @@ def alone_in(*folders: Path) -> Iterator[None]:
     with ExitStack() as held:
         for folder in folders:
             with writing(folder / FILE, AGAIN):
-                file = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o644)
+                file = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o644)
             held.callback(os.close, file)
             _take(file, folder)
         yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import threading
 import uuid
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from lens_ref.rlvr.config import LogConfig
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import damaged, read_text
 from lens_ref.rlvr.run_folder import write_atomic, writing
 
 
@@ -43,6 +45,9 @@ WANDB_SETTINGS = {
 }
 """Weights & Biases gets the metrics and the configuration: not the command line, the machine's and
 the user's names, the source, or what is printed, which it would collect by itself."""
+
+
+_WANDB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Loggers:
@@ -142,8 +147,12 @@ class Loggers:
     def _wandb_id(self) -> str:
         """Drawn once and kept in the run folder: a resumed run is the same run there."""
         path = self.folder / "wandb_id"
-        if path.is_file():
-            return path.read_text(encoding="utf-8").strip()
+        if path.exists():
+            mend = "delete it, and the curves go on in a new run there"
+            kept = read_text(path, mend).strip()
+            if not _WANDB_ID.fullmatch(kept):
+                raise damaged(path, "it holds no id", mend)
+            return kept
         drawn = uuid.uuid4().hex
         with writing(path):
             write_atomic(path, drawn + "\n")

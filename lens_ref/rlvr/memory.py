@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import psutil
 import torch
 
 from lens_ref.rlvr.config import Config
-from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import read_object
 from lens_ref.rlvr.logprobs import logits_chunk
 from lens_ref.rlvr.policy import compiles, model_folder, resolve_dtype
 
@@ -115,16 +114,11 @@ def read_shape(path: str) -> Shape | None:
     """The shape of a local or known Llama-like model; None where it can't be told."""
     folder = Path(model_folder(path))
     if folder.is_dir():
-        try:
-            raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{folder / 'config.json'} is not valid JSON: {error}") from None
+        raw = read_object(folder / "config.json", "copy the model again")
     elif path in KNOWN:
         raw = KNOWN[path]
     else:
         return None
-    if not isinstance(raw, dict):
-        raise UserError(f"{folder / 'config.json'} must hold a JSON object")
     experts = any(raw.get(name) for name in ("num_local_experts", "num_experts"))
     if experts or not raw.keys() >= _SIZES:
         return None  # not Llama-like

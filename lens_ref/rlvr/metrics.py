@@ -214,10 +214,11 @@ def markdown() -> str:
         "Beside it: `groups.csv` (a row a question of each rollout batch: level, correct answers, "
         "kind, mean confidence), `eval.csv` (pass@k by level), `eval_counts.csv` (correct answers "
         "a question, from which every statistic can be recomputed), `samples.jsonl` (answers with "
-        "grade, confidence and advantage), `config.yaml` (resolved) and `manifest.json` (commit, "
-        "versions, hardware, data hashes, what was left out of the data, updates left out, wall "
-        "time, tokens). `debug/step-<n>/` holds the batch of an update with a number that is not "
-        "finite or can't be.",
+        "grade, confidence and advantage), `config.yaml` (resolved) and `manifest.json` (status: "
+        "running, interrupted, finished, or stopped and why; commit, versions, hardware, data "
+        "hashes, what was left out of the data, updates left out, settings changed when the run "
+        "was resumed, wall time, tokens). `debug/step-<n>/` holds the batch of an update with a "
+        "number that is not finite or can't be.",
         "",
         "This page is printed by `python -m lens_ref.rlvr.metrics`.",
     ]

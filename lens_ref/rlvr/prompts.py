@@ -43,27 +43,25 @@ def encode_prompts(
     Raises:
         UserError: a prompt that can't be made, is empty, or leaves too little room for an answer.
     """
-    items = questions.items if questions is not None else ()
-    prompts = [encode_prompt(policy.tokenizer, config.prompt, q.problem) for q in items]
-    for question, prompt in zip(items, prompts, strict=True):
-        if not prompt:
-            raise UserError(
-                f"question {question.id!r}: its prompt has no tokens; the tokenizer knows no part "
-                "of it"
-            )
+    if questions is None:
+        return []
+    prompts = [encode_prompt(policy.tokenizer, config.prompt, q.problem) for q in questions.items]
     rows = policy.model.get_input_embeddings().weight.shape[0]
-    for question, prompt in zip(items, prompts, strict=True):
-        if max(prompt) >= rows:
-            raise UserError(
-                f"question {question.id!r}: its token {max(prompt)} is beyond the model's {rows} "
-                "embeddings: tokenizer and model do not belong together"
-            )
     positions = getattr(policy.model.config, "max_position_embeddings", None)
     answer = config.rollout.max_new_tokens
-    for question, prompt in zip(items, prompts, strict=True):
+    for i, prompt in enumerate(prompts):
+        if not prompt:
+            raise UserError(
+                f"{questions.place(i)}: its prompt has no tokens; the tokenizer knows no part of it"
+            )
+        if max(prompt) >= rows:
+            raise UserError(
+                f"{questions.place(i)}: its token {max(prompt)} is beyond the model's {rows} "
+                "embeddings: tokenizer and model do not belong together"
+            )
         if positions is not None and len(prompt) + answer > positions:
             raise UserError(
-                f"question {question.id!r}: a prompt of {len(prompt)} tokens and an answer of up "
+                f"{questions.place(i)}: a prompt of {len(prompt)} tokens and an answer of up "
                 f"to rollout.max_new_tokens = {answer} exceed the model's {positions} positions"
             )
     return prompts

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lens_ref.core._checks import nearest
 from lens_ref.resources import find
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import decoded, parse_yaml
 
 
 def read(names: str | Sequence[str] | None) -> dict[str, Any]:
@@ -55,10 +54,9 @@ def _read_yaml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path in children:
         raise UserError(f"{path} extends itself")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        detail = " ".join(str(error).split())
-        raise UserError(f"{path} is not valid YAML: {detail}") from None
+        data = parse_yaml(decoded(path.read_bytes()))
+    except ValueError as error:
+        raise UserError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(data, dict):
         raise UserError(f"{path} must hold a mapping of config fields")
     bases = data.pop("extends", [])

@@ -7,7 +7,7 @@ the middle of a line.
 from __future__ import annotations
 
 import io
-import json
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,11 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from lens_ref.resources import find
 from lens_ref.rlvr import evaluation
-from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.config import flat
+from lens_ref.rlvr.files import (
+    COPY_AGAIN,
+    csv_text,
+    damaged,
+    read_csv,
+    read_json,
+    read_jsonl,
+    read_object,
+    read_yaml,
+)
 from lens_ref.rlvr.metrics import METRICS
 from lens_ref.rlvr.run_folder import find_runs
 from lens_ref.rlvr.untrusted import from_cell, one_line
@@ -115,21 +124,20 @@ def run_name(run: Run, runs: list[Run]) -> str:
 
 
 def read_run(path: Path) -> Run:
-    """One run folder."""
-    try:
-        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-        manifest_file = path / "manifest.json"
-        manifest = (
-            json.loads(manifest_file.read_text(encoding="utf-8")) if manifest_file.is_file() else {}
-        )
-        samples = [json.loads(line) for line in _whole_lines(path / "samples.jsonl")]
-    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        detail = " ".join(str(error).split())
-        raise UserError(f"{path} is damaged: {detail}; move it away and try again") from None
-    if not isinstance(config, dict) or type(config.get("seed")) is not int:
-        raise UserError(f"{path}/config.yaml is damaged; move that run away and try again")
-    if not isinstance(manifest, dict):
-        raise UserError(f"{path}/manifest.json is damaged; move that run away and try again")
+    """One run folder.
+
+    Raises:
+        UserError: a file in it is damaged.
+    """
+    config = read_yaml(path / "config.yaml", COPY_AGAIN)
+    if type(config.get("seed")) is not int:
+        raise damaged(path / "config.yaml", "it has no seed", COPY_AGAIN)
+    manifest_file = path / "manifest.json"
+    manifest = read_object(manifest_file, COPY_AGAIN) if manifest_file.exists() else {}
+    for key in ("wall_seconds", "tokens"):
+        value = manifest.get(key, 0)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise damaged(manifest_file, f"{key} is no number", COPY_AGAIN)
     return Run(
         path=path,
         label=re.sub(r"-seed\d+$", "", path.name),
@@ -140,7 +148,7 @@ def read_run(path: Path) -> Run:
         groups=read_table(path / "groups.csv", GROUP_COLUMNS),
         evals=read_table(path / "eval.csv", evaluation.COLUMNS),
         counts=read_table(path / "eval_counts.csv", evaluation.COUNT_COLUMNS),
-        samples=samples,
+        samples=[line.value for line in read_jsonl(path / "samples.jsonl", COPY_AGAIN)],
     )
 
 
@@ -148,16 +156,15 @@ def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
     """A CSV with at least these columns; empty cells are NaN, a missing file is an empty table.
 
     Raises:
-        UserError: a number that is none.
+        UserError: it is damaged: a number that is none, say.
     """
     columns = list(columns)
-    lines = _whole_lines(path)
-    if len(lines) < 2:  # none, or a header alone
+    header, rows = read_csv(path, COPY_AGAIN)
+    if not rows:
         return pd.DataFrame({c: pd.Series(dtype=str if c in TEXT else float) for c in columns})
-    header = lines[0].strip().split(",")
     numbers = [column for column in header if column not in TEXT]
     table = pd.read_csv(
-        io.StringIO("".join(lines)),
+        io.StringIO(csv_text([header, *(row.value for row in rows)])),
         dtype={column: str for column in header if column in TEXT},
         keep_default_na=False,
         na_values={column: [""] for column in numbers},
@@ -167,7 +174,10 @@ def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
             table[column] = [one_line(from_cell(cell)) for cell in table[column]]
     for column in numbers:
         if not pd.api.types.is_numeric_dtype(table[column]):
-            raise UserError(f"{path} is damaged: column {column} holds something else than numbers")
+            why = f"column {column} holds something else than numbers"
+            raise damaged(path, why, COPY_AGAIN)
+    if "step" in columns and not ("step" in header and (table["step"] % 1 == 0).all()):
+        raise damaged(path, "not every row has a step", COPY_AGAIN)
     return table.reindex(columns=[*header, *(c for c in columns if c not in header)])
 
 
@@ -180,32 +190,16 @@ def read_committed() -> Committed | None:
     return Committed(
         read_table(curves, CURVE_COLUMNS),
         read_table(updates, UPDATE_COLUMNS),
-        tuple(m["config"] for m in json.loads(manifests.read_text(encoding="utf-8"))),
+        tuple(m["config"] for m in read_json(manifests, COPY_AGAIN)),
     )
 
 
 def differing_settings(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     """The dotted names of the settings that both configs have and that differ, incidental ones
     aside. A setting that only one has came with another version and says nothing."""
-    flat_a, flat_b = _flatten(a), _flatten(b)
+    flat_a, flat_b = flat(a), flat(b)
     return [
         key
         for key, value in flat_a.items()
         if key.split(".")[0] not in INCIDENTAL and key in flat_b and flat_b[key] != value
     ]
-
-
-def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        flat |= _flatten(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return flat
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """The lines of a log; the last one is dropped if a kill cut it short."""
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [line for line in file if line.endswith("\n")]

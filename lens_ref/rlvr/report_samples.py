@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import NoneType
 from typing import Any
 
-from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import COPY_AGAIN, damaged
 from lens_ref.rlvr.report_data import Run, display
 from lens_ref.rlvr.untrusted import as_html
 
@@ -34,10 +34,8 @@ def samples(runs: list[Run]) -> str:
     for run in runs:
         for number, row in enumerate(run.samples, start=1):
             if not _is_sample(row):
-                raise UserError(
-                    f"{run.path}/samples.jsonl is damaged: line {number} is no sampled answer; "
-                    "move that run away and try again"
-                )
+                why = f"line {number} is no sampled answer"
+                raise damaged(run.path / "samples.jsonl", why, COPY_AGAIN)
     runs = [run for run in runs if run.samples]
     if not runs:
         return "<p>No sampled answers were logged.</p>"

@@ -1,10 +1,8 @@
-"""The files of a run: configuration, manifest, logs that a resumed run cuts back and goes on."""
+"""The folder of a run: made, found, its configuration and manifest; and writing, which may fail."""
 
 from __future__ import annotations
 
-import csv
 import errno
-import io
 import json
 import os
 import platform
@@ -12,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
@@ -24,7 +22,8 @@ import yaml
 
 from lens_ref.rlvr.config import Config, from_dict, method_label, to_dict
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.untrusted import from_cell, redacted, secret_in, to_cell
+from lens_ref.rlvr.files import read_object, read_yaml
+from lens_ref.rlvr.untrusted import redacted, secret_in
 
 PACKAGES = (
     "lens-ref",
@@ -67,10 +66,6 @@ def write_atomic(path: Path, text: str) -> None:
         raise
 
 
-def _format(value: Any) -> str:
-    return "" if value is None else repr(value) if isinstance(value, float) else str(to_cell(value))
-
-
 @contextmanager
 def writing(path: Path, then: str | None = None) -> Iterator[None]:
     """Turn a full or unwritable disk into one line; `then` is what to do once that is mended."""
@@ -88,59 +83,6 @@ def write_whole(path: Path, text: str, then: str) -> None:
     with writing(path, then):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)
-
-
-class Table:
-    """A CSV whose first column is `step`; rows of a step are written in one go."""
-
-    def __init__(self, path: Path, columns: Iterable[str]) -> None:
-        self.path, self.columns = path, list(columns)
-
-    def append(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Add rows (and the header to a new file)."""
-        cells = [[_format(row.get(column)) for column in self.columns] for row in rows]
-        if not self.path.exists():
-            cells.insert(0, self.columns)
-        with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
-            file.write(_csv(cells))
-
-    def at(self, step: int) -> list[dict[str, str]]:
-        """The rows of a step."""
-        found = [map(from_cell, row) for row in self._rows() if int(row[0]) == step]
-        return [dict(zip(self.columns, row, strict=True)) for row in found]
-
-    def cut(self, step: int) -> None:
-        """Drop what was written after `step`, and half a last row."""
-        if self.path.exists():
-            kept = [row for row in self._rows() if int(row[0]) <= step]
-            with writing(self.path):
-                write_atomic(self.path, _csv([self.columns, *kept]))
-
-    def _rows(self) -> list[list[str]]:
-        """All whole rows: a kill can leave half a last one."""
-        if not self.path.exists():
-            return []
-        with self.path.open(encoding="utf-8", newline="") as file:
-            text = file.read()
-        whole = io.StringIO(text[: text.rfind("\n") + 1], newline="")
-        rows = list(csv.reader(whole))[1:]
-        return [row for row in rows if len(row) == len(self.columns)]
-
-
-def _csv(rows: Iterable[list[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
-
-
-def cut_jsonl(path: Path, step: int) -> None:
-    """Drop the lines of a JSONL log that were written after `step`."""
-    if path.exists():
-        # not splitlines: an answer may hold a character that it takes for a line end
-        *lines, _half = path.read_text(encoding="utf-8").split("\n")
-        kept = [line + "\n" for line in lines if json.loads(line)["step"] <= step]
-        with writing(path):
-            write_atomic(path, "".join(kept))
 
 
 class RunFolder:
@@ -166,23 +108,33 @@ class RunFolder:
         return RunFolder(path)
 
     def config(self) -> Config:
-        """The resolved configuration that the folder was made with."""
+        """The resolved configuration that the folder was made with.
+
+        Raises:
+            UserError: there is none, or it can't be used.
+        """
         path = self.path / "config.yaml"
         if not path.is_file():
             raise UserError(f"{self.path} is not a run folder: it has no config.yaml")
+        data = read_yaml(path, "put a whole copy of it back")
         try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError):
-            data = None
-        if not isinstance(data, dict):
-            raise UserError(f"{path} is damaged")
-        return from_dict(data)
+            config = from_dict(data)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        if len(config.methods) != 1:
+            raise UserError(f"{path} must name the one method of this run in `methods`")
+        return config
 
     def manifest(self) -> dict[str, Any]:
-        """The manifest, {} before the first one is written."""
+        """The manifest, {} before the first one is written.
+
+        Raises:
+            UserError: it is damaged.
+        """
         path = self.path / "manifest.json"
-        loaded = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return dict(loaded)
+        if not path.exists():
+            return {}
+        return read_object(path, f"delete it: --resume {self.path} writes it anew")
 
     def write_manifest(self, **entries: Any) -> None:
         """Merge entries into the manifest."""
@@ -246,8 +198,8 @@ def refuse_secrets(settings: dict[str, Any]) -> None:
     """
     if found := secret_in(settings):
         raise UserError(
-            f"{found[0]} holds {found[1]}, which would be written into the run folder; leave it "
-            "out: the hub and Weights & Biases read theirs from the environment"
+            f"{found[0]} holds {found[1]}, which would be written to the disk; leave it out: the "
+            "hub and Weights & Biases read theirs from the environment"
         )
 
 

@@ -145,8 +145,8 @@ def _fact_table(runs: list[Run]) -> str:
         ]
         seconds = float(run.metrics["seconds"].iloc[-1]) if len(run.metrics) else None
         tokens = None
-        if run.manifest.get("status") in ("finished", "interrupted"):
-            seconds, tokens = float(run.manifest["wall_seconds"]), int(run.manifest["tokens"])
+        if run.manifest.get("status") != "running" and "tokens" in run.manifest:
+            seconds, tokens = run.manifest.get("wall_seconds"), int(run.manifest["tokens"])
         rows.append(
             [
                 run_name(run, runs),

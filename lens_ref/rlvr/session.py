@@ -8,8 +8,8 @@ import resource
 import shlex
 import shutil
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.loggers import require_packages
 from lens_ref.rlvr.policy import Policy, load_policy, resolve_device
 from lens_ref.rlvr.prompts import encode_prompts
-from lens_ref.rlvr.run_folder import RunFolder, create_all, find_runs
+from lens_ref.rlvr.run_folder import RunFolder, create_all, find_runs, refuse_secrets
 from lens_ref.rlvr.sampler import choose_engine, make_sampler
 from lens_ref.rlvr.samplers import Samplers
 from lens_ref.rlvr.tasks import check_disjoint, common_ids, load_questions
@@ -77,7 +77,9 @@ def run(
         parent = found[0].path.parent
         if (parent / REPORT).exists():
             raise UserError(f"every run in {resume} is finished; the report: {parent / REPORT}")
-        return report(parent)
+        with told_how_to_go_on(parent, again):
+            return report(parent)
+    refuse_secrets({"--name": name, "--out": out, "--config": recipe})
     config = load(config_file, overrides)
     require_packages(config.log)
     check_fits(config)
@@ -245,23 +247,37 @@ class Inputs:
 def train_all(runs: list[RunFolder], again: str = "") -> int:
     """Train the runs one after the other, then write the report of their parent folder."""
     parent = runs[0].path.parent
-    stop = StopRequest()
-    try:
-        with stop, Inputs() as inputs:
+    with told_how_to_go_on(parent, again), StopRequest() as stop:
+        with Inputs() as inputs:
             for folder in runs:
                 train_one(folder, inputs, stop)
+        stop.check()
+        return report(parent)
+
+
+@contextmanager
+def told_how_to_go_on(parent: Path, again: str) -> Iterator[None]:
+    """Say it where the user or the system asks to stop.
+
+    Args:
+        again: what else the command must say.
+    """
+    try:
+        yield
     except Interrupted:
         command = f"python -m lens_ref.train --resume {shlex.quote(str(parent))}{again}"
         console.print(f"stopped and saved; go on with: {command}")
         raise
-    return report(parent)
 
 
 def report(parent: Path) -> int:
     """Write the report of a parent folder."""
-    from lens_ref.rlvr.run_report import write_report  # matplotlib and pandas: not at start-up
+    with StopRequest(at_once=True) as stop:
+        from lens_ref.rlvr.run_report import write_report  # matplotlib and pandas: not at start-up
 
-    console.print(f"report: {write_report(parent)}")
+        path = write_report(parent)
+        stop.check()  # a library may have swallowed it
+    console.print(f"report: {path}")
     return 0
 
 

@@ -152,13 +152,23 @@ def _row(line: str, where: str) -> Row:
         byte = ord(foreign[0]) - 0xDC00
         raise UserError(f"{where} is not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8")
     try:
-        row = json.loads(line, object_pairs_hook=_no_name_twice)
-    except (ValueError, RecursionError) as error:  # also endless digits or nesting
+        row = json.loads(line, object_pairs_hook=_no_name_twice, parse_int=_whole)
+    except RecursionError:
+        raise UserError(f"{where} is not valid JSON: it is nested too deeply") from None
+    except ValueError as error:
         reason = getattr(error, "msg", None) or str(error)
         raise UserError(f"{where} is not valid JSON: {reason}") from None
     if not isinstance(row, dict):
         raise UserError(f"{where} must be a JSON object with problem and answer, one a line")
     return Row(row, where)
+
+
+def _whole(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:  # beyond what Python converts
+        length = len(digits.lstrip("-"))
+        raise ValueError(f"a number of {length} digits; write it as text, in quotes") from None
 
 
 def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,8 +15,13 @@ class StopRequest:
     A second Ctrl-C interrupts at once.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
+    def __init__(self, at_once: bool = False) -> None:
+        """
+        Args:
+            at_once: raise it wherever the signal finds the process: for work that leaves nothing
+                half done on the disk, and asks nobody whether to stop.
+        """
+        self.requested, self.at_once = False, at_once
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
@@ -32,7 +37,9 @@ class StopRequest:
     def _ask(self, number: int, frame: object) -> None:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.requested = True
+        first, self.requested = not self.requested, True
+        if self.at_once and first:
+            raise Interrupted
 
     def check(self) -> None:
         """Raise `Interrupted` if asked to stop."""

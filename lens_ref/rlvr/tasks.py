@@ -49,6 +49,7 @@ class Questions:
     items: tuple[Question, ...]
     unparsable: tuple[str, ...] = ()  # ids of dropped questions
     notes: tuple[str, ...] = ()  # a line for everything else that was left out
+    places: tuple[str, ...] = ()  # of the items in their source ("q.jsonl, line 3"), if known
 
     def __len__(self) -> int:
         return len(self.items)
@@ -71,6 +72,11 @@ class Questions:
             f"{self.source}: dropped {dropped} of {dropped + len(self)} questions whose answer "
             f"can't be parsed ({shown}{' …' if dropped > 3 else ''})",
         ]
+
+    def place(self, i: int) -> str:
+        """Item i and where it stands, for messages."""
+        where = f"{self.places[i]}: " if self.places else ""
+        return f"{where}question {self.items[i].id!r}"
 
     def describe(self) -> dict[str, Any]:
         """For the manifest."""
@@ -118,6 +124,7 @@ def load_questions(
     tested = [question.problem for question in test.items] if test is not None else []
     notes: list[str] = []
     questions: list[Question] = []
+    places: list[str] = []
     seen: set[str] = set()
     rows = (
         (f"{name}/" if len(parts) > 1 else "", row)
@@ -131,6 +138,7 @@ def load_questions(
             raise UserError(f"{row.where}: the id {question.id!r} occurs twice")
         seen.add(question.id)
         questions.append(question)
+        places.append(row.where)
         subjects += question.subject is None and row.values.get("subject") not in (None, "")
     rows.close()  # so that what was left out up to a limit is counted
     label = " + ".join(part.source for part in parts)
@@ -144,7 +152,8 @@ def load_questions(
     if not kept:
         raise UserError(f"{label}: no question whose answer can be verified")
     notes += [f"{label}: {note}" for note in _repetitions(kept, verifier)]
-    return Questions(label, kept, dropped, tuple(notes))
+    where = tuple(place for place, ok in zip(places, parsable, strict=True) if ok)
+    return Questions(label, kept, dropped, tuple(notes), where)
 
 
 def common_ids(train: Questions, test: Questions) -> tuple[str, ...]:
@@ -207,28 +216,46 @@ def _names(parts: tuple[SourceConfig, ...]) -> list[str]:
 
 
 def _question(row: dict[str, Any], where: str, prefix: str) -> Question:
-    for key in ("problem", "answer"):
-        value = row.get(key)
-        if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
-            raise UserError(f"{where}: a row needs a non-empty {key!r}{_columns(row, key)}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"{where}: {key!r} must be text or a finite number, not {value}")
+    problem, answer = problem_of(row, where), _text_of(row, "answer", where)
     try:
-        f"{row.get('id')}{row['problem']}{row['answer']}{row.get('subject')}".encode()
+        f"{row.get('id')}{row.get('subject')}".encode()
     except UnicodeEncodeError as error:
         raise UserError(f"{where}: text that is not valid Unicode: {error.reason}") from None
-    if not any(letter.isprintable() and not letter.isspace() for letter in str(row["problem"])):
-        raise UserError(f"{where}: 'problem' holds nothing but white space")
     identity = one_line(row["id"])  # in every log
     if not 0 < len(identity) <= LONGEST_ID:
         raise UserError(f"{where}: an id has 1 to {LONGEST_ID} characters, not {len(identity)}")
     return Question(
         prefix + identity,
-        str(row["problem"]),
-        str(row["answer"]),
+        problem,
+        answer,
         level_of(row, where),
         _subject(row),
     )
+
+
+def problem_of(row: dict[str, Any], where: str) -> str:
+    """The text of a row's problem; a number is text too.
+
+    Raises:
+        UserError: there is none, or nothing of it can be seen.
+    """
+    text = _text_of(row, "problem", where)
+    if not any(letter.isprintable() and not letter.isspace() for letter in text):
+        raise UserError(f"{where}: 'problem' holds nothing but white space")
+    return text
+
+
+def _text_of(row: dict[str, Any], key: str, where: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
+        raise UserError(f"{where}: a row needs a non-empty {key!r}{_columns(row, key)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{where}: {key!r} must be text or a finite number, not {value}")
+    try:
+        str(value).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: text that is not valid Unicode: {error.reason}") from None
+    return str(value)
 
 
 def _columns(row: dict[str, Any], missing: str) -> str:

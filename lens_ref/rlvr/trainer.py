@@ -7,11 +7,11 @@ seed derived from the run's seed and such a counter.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,24 +21,25 @@ from lens_ref.rlvr.adapter import adapter_hash, adapter_tensors, has_adapter
 from lens_ref.rlvr.bad_numbers import BadNumbers
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import Config, parse_method, to_dict
-from lens_ref.rlvr.errors import Interrupted, UserError
+from lens_ref.rlvr.errors import Interrupted, UserError, in_one_line
 from lens_ref.rlvr.grading import grade
 from lens_ref.rlvr.loggers import Loggers
+from lens_ref.rlvr.logs import Logs
+from lens_ref.rlvr.manifest import describe
 from lens_ref.rlvr.policy import Policy, resolve_dtype
+from lens_ref.rlvr.progress import Progress, changed, check_fits
 from lens_ref.rlvr.prompts import encode_prompts, question_order
-from lens_ref.rlvr.run_folder import RunFolder, Table, cut_jsonl, environment, writing
+from lens_ref.rlvr.run_folder import RunFolder, refuse_secrets
 from lens_ref.rlvr.sampler import derive_seed, make_sampler
 from lens_ref.rlvr.samplers import Samplers
 from lens_ref.rlvr.stop import StopRequest
-from lens_ref.rlvr.stopwatch import Stopwatch, describe_gpu, peak_gb, reset_peak
+from lens_ref.rlvr.stopwatch import Stopwatch, peak_gb, reset_peak
 from lens_ref.rlvr.tasks import Questions
 from lens_ref.rlvr.update import Updater, UpdateStats, loss_settings
 from lens_ref.verifier import Verifier
 
 log = logging.getLogger("lens_ref")
 
-GROUP_COLUMNS = ["step", "question", "level", "responses", "correct", "kind", "confidence"]
-SAMPLED_QUESTIONS, SAMPLED_RESPONSES = 4, 4  # shown in samples.jsonl, a rollout batch
 SKIPPED_IN_A_ROW = 3
 """The run stops at so many updates in a row with a bad number: it does not come back by itself."""
 
@@ -86,16 +87,13 @@ class Trainer:
         self.batch: Batch | None = None
         self.refused: dict[int, str] = {}  # why the method took no question i of it
         self.skipped: list[int] = []  # updates that were not made, for a bad number
+        self.changes: list[dict[str, Any]] = []  # of the settings, at every resumption
         self.tokens = 0  # sampled for training
         self.verdicts: Counter[str] = Counter()  # by reason, evaluations included
         self.seconds_before = 0.0  # wall time of earlier pieces of this run
         self.began = time.monotonic()
         path = folder.path
-        self.log = Table(path / "metrics.csv", metrics.METRICS)
-        self.groups = Table(path / "groups.csv", GROUP_COLUMNS)
-        self.evals = Table(path / "eval.csv", evaluation.COLUMNS)
-        self.eval_counts = Table(path / "eval_counts.csv", evaluation.COUNT_COLUMNS)
-        self.samples = path / "samples.jsonl"
+        self.logs = Logs(path, data.test)
         self.checkpoints = path / "checkpoints"
         longest = max(map(len, self.train_prompts + self.test_prompts))
         name = f"{path.parent.name}/{path.name}"
@@ -109,15 +107,14 @@ class Trainer:
 
         Raises:
             Interrupted: after saving a checkpoint.
-            UserError: a full disk, a number that is not finite (see `Config.bad_numbers`), a
-                sampler that runs another policy.
+            UserError: a damaged run folder, a full disk, a number that is not finite (see
+                `Config.bad_numbers`), a sampler that runs another policy.
         """
         try:
             self._resume()
             self._write_manifest("running")
             self.began = time.monotonic()
-            with self.loggers:
-                self._run()
+            self._run()
         finally:
             if self.samplers is None:
                 self.sampler.close()
@@ -125,6 +122,18 @@ class Trainer:
                 self.samplers.leave(self.sampler)
 
     def _run(self) -> None:
+        """However it ends, the manifest says it; a kill alone leaves "running" there."""
+        try:
+            with self.loggers:
+                self._saved_run()
+        except Interrupted:
+            raise
+        except Exception as error:
+            with suppress(UserError):  # what went wrong first is told
+                self._write_manifest(f"stopped: {in_one_line(error)}")
+            raise
+
+    def _saved_run(self) -> None:
         try:
             self.sampler.verify(self.train_prompts)
             self._loop()
@@ -140,7 +149,7 @@ class Trainer:
         while True:
             if self._evaluation_due():
                 self._evaluate()
-            last = self.step == config.steps
+            last = self.step >= config.steps
             every = config.checkpoint.every
             if last or (every and self.step and self.step % every == 0):
                 self._save()
@@ -180,8 +189,7 @@ class Trainer:
         self.verdicts.update(reason for group in batch.reasons for reason in group)
         whole = bad_numbers.without(batch, bad_numbers.find(batch))
         if whole is not None:
-            self.groups.append(metrics.group_rows(whole, self.step))
-            self._log_samples(whole)
+            self.logs.append_batch(whole, self.step)
         return batch
 
     def _check_drift(self, drift: float | None) -> None:
@@ -213,7 +221,7 @@ class Trainer:
             "peak_gb": peak_gb(self.policy.device),
             "seconds": self._seconds(),
         }
-        self.log.append([row])
+        self.logs.metrics.append([row])
         self.loggers.log(self.step, row)
         self.report(self.step, row)
         if self.step % per_batch == 0:
@@ -292,14 +300,8 @@ class Trainer:
         every = self.config.eval.every
         if not every or self.data.test is None:
             return False
-        due = self.step % every == 0 or self.step == self.config.steps
-        return due and not self._evaluated()  # reads the log: last
-
-    def _evaluated(self) -> bool:
-        """Whether the log holds every level of this step: a kill can leave the first ones."""
-        logged = {row["level"] for row in self.evals.at(self.step)}
-        test = self.data.test
-        return test is not None and logged == evaluation.level_groups(test.items).keys()
+        due = self.step % every == 0 or self.step >= self.config.steps
+        return due and not self.logs.evaluated(self.step)
 
     def _evaluate(self) -> None:
         assert self.data.test is not None
@@ -315,89 +317,78 @@ class Trainer:
             self.step,
         )
         self.verdicts.update(found.verdicts)
-        self.eval_counts.append(found.counts)
-        self.evals.append(found.rows)
-
-    def _log_samples(self, batch: Batch) -> None:
-        rows = metrics.sample_rows(batch, self.step, SAMPLED_QUESTIONS, SAMPLED_RESPONSES)
-        with writing(self.samples), self.samples.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        self.logs.eval_counts.append(found.counts)
+        self.logs.evals.append(found.rows)
 
     def _save(self) -> None:
         if self.saved == self.step:  # a batch sampled since then would be sampled again
             return
         self.folder.sync()  # a checkpoint counts on the rows before it, power cut or not
+        progress = Progress(
+            step=self.step,
+            tokens=self.tokens,
+            seconds=self._seconds(),
+            verdicts=dict(self.verdicts),
+            skipped=self.skipped,
+            evaluated=self.logs.evaluated(self.step),
+            method=self.treatment.state,
+            rows=self.logs.counts(self.step, self._sampled()),
+            settings=to_dict(self.config),
+            changes=self.changes,
+        )
         checkpoint.save(
             self.checkpoints,
             self.step,
             self.policy,
             self.updater.optimizer,
             self.batch,
-            {
-                "tokens": self.tokens,
-                "seconds": self._seconds(),
-                "verdicts": self.verdicts,
-                "skipped": self.skipped,
-                "evaluated": self._evaluated(),
-                "method": self.treatment.state,
-            },
+            progress.to_json(),
             self.config.checkpoint.keep,
         )
         self.saved = self.step
 
+    def _sampled(self) -> int:
+        """The last step at which a batch may have been sampled: the next one is sampled at `step`,
+        and then in hand."""
+        return self.step if self.batch is not None else self.step - 1
+
     def _resume(self) -> None:
         newest = checkpoint.latest(self.checkpoints)
-        evaluated = False
-        if newest is not None:
-            state, self.batch = checkpoint.restore(newest, self.policy, self.updater.optimizer)
-            self.step, self.tokens = state["step"], state["tokens"]
-            self.verdicts = Counter(state["verdicts"])
-            self.skipped = state.get("skipped", [])  # checkpoints of older versions have none
-            self.treatment.state = state["method"]
-            evaluated = state["evaluated"]
-            self.saved = self.step
-            self.seconds_before = state["seconds"]
-        # Logs written after that checkpoint belong to updates that will be done again. The rows of
-        # a rollout batch carry the step before its first update.
-        for table in (self.log, self.evals, self.eval_counts):
-            table.cut(self.step)
-        started = self.step if self.batch is not None else self.step - 1
-        self.groups.cut(started)
-        cut_jsonl(self.samples, started)
-        # An evaluation that the checkpoint does not count, or half of one, is done again.
-        if not (evaluated and self._evaluated()):
-            self.evals.cut(self.step - 1)
-            self.eval_counts.cut(self.step - 1)
+        if newest is None:
+            self.logs.begin()
+            return
+        state, self.batch = checkpoint.restore(newest, self.policy, self.updater.optimizer)
+        now = Progress.from_json(state, newest)
+        check_fits(now, self.batch, self.treatment.state, self.config, newest)
+        self.step = self.saved = now.step
+        self.logs.go_on(now.step, self._sampled(), now.rows, now.evaluated)
+        self.tokens, self.skipped, self.seconds_before = now.tokens, now.skipped, now.seconds
+        self.verdicts, self.treatment.state = Counter(now.verdicts), now.method
+        self._tell_changes(now)
+
+    def _tell_changes(self, now: Progress) -> None:
+        """Settings may be changed while a run is stopped: that is told, and kept."""
+        settings = to_dict(self.config)
+        refuse_secrets(settings)
+        self.changes = now.changes
+        if changes := changed(now.settings, settings):
+            self.changes = [*now.changes, {"step": now.step, "changed": changes}]
+            where = self.folder.path / "config.yaml"
+            log.warning("%s was changed after update %d: %s", where, now.step, ", ".join(changes))
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.began
 
     def _write_manifest(self, status: str) -> None:
-        trainable = sum(p.numel() for p in self.policy.trainable().values())
-        test = self.data.test
         self.folder.write_manifest(
             status=status,
-            method=self.config.method,
-            seed=self.config.seed,
             step=self.step,
-            steps=self.config.steps,
             wall_seconds=round(self._seconds(), 3),
             tokens=self.tokens,
-            parameters={
-                "total": sum(p.numel() for p in self.policy.model.parameters()),
-                "trainable": trainable,
-            },
-            policy={"source": self.config.model.path, "sha256": self.policy.sha256},
-            device=str(self.policy.device),
-            sampler={"engine": self.sampler.engine, "version": self.sampler.version},
-            gpu=describe_gpu(self.policy.device),
-            data={
-                "train": self.data.train.describe(),
-                "test": None if test is None else test.describe(),
-            },
             verifier=dict(sorted(self.verdicts.items())),
             skipped_updates=self.skipped,
-            **environment(),
+            changed_settings=self.changes,
+            **describe(self.config, self.policy, self.sampler, self.data.train, self.data.test),
         )
 
 

@@ -25,7 +25,7 @@ extras.check_command(__name__, "the study")
 
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.lock import alone_in
-from lens_ref.rlvr.run_folder import AGAIN, find_runs, writing
+from lens_ref.rlvr.run_folder import AGAIN, find_runs, refuse_secrets, writing
 
 METHODS = (
     "grpo",
@@ -80,6 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     if args.seeds < 1 or args.workers < 1:
         parser.error("--seeds and --workers are at least 1")
     try:
+        refuse_secrets({"--out": str(args.out), "--method": args.method})
         with writing(args.out, AGAIN):
             args.out.mkdir(parents=True, exist_ok=True)
         with alone_in(args.out), ThreadPoolExecutor(args.workers) as pool:

@@ -15,6 +15,8 @@ from lens_ref import evaluate, train
 from lens_ref.rlvr import session
 from lens_ref.rlvr.data_config import ColumnsConfig, SourceConfig
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.policy import Policy
+from lens_ref.rlvr.prompts import encode_prompts
 from lens_ref.rlvr.tasks import Question, Questions, load_questions
 from lens_ref.verifier import Verifier
 from tests.rlvr.broken_data import Broken, broken, check_message, huge, judge
@@ -139,6 +141,42 @@ def test_text_that_is_not_utf_8_is_named_by_its_line(
 ) -> None:
     (tmp_path / "data.jsonl").write_bytes(content)
     assert message in refused(tmp_path / "data.jsonl")
+
+
+@pytest.mark.parametrize("key", ["problem", "answer", "level"])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_number_that_python_does_not_read_is_a_plain_line(
+    key: str, sign: str, tmp_path: Path
+) -> None:
+    """As text it is read."""
+    row = json.dumps({**GOOD, key: 0}).replace(": 0", f": {sign}{'9' * 5000}")
+    (tmp_path / "data.jsonl").write_text(json.dumps(GOOD) + "\n" + row + "\n")
+    assert refused(tmp_path / "data.jsonl") == (
+        f"{tmp_path / 'data.jsonl'}, line 2 is not valid JSON: a number of 5000 digits; write it "
+        "as text, in quotes"
+    )
+
+
+def test_endless_brackets_are_a_plain_line(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text("[" * 100_000)
+    text = refused(tmp_path / "data.jsonl")
+    assert text.endswith("line 1 is not valid JSON: it is nested too deeply")
+
+
+@pytest.mark.parametrize("problem", ["a\x00b", "a\u2028b", "a\x85\x07b", "漢字"])
+def test_a_problem_that_the_policy_can_not_read_is_named_by_its_line(
+    problem: str, tiny: Policy, tmp_path: Path
+) -> None:
+    """Lines are those of the file: no character in a text counts as the end of one. A question
+    whose answer can't be parsed is left out before."""
+    path = file(tmp_path, GOOD, {**GOOD, "answer": " "}, {"problem": problem, "answer": "2"})
+    found = load(path)
+    assert len(found) == 2
+    with pytest.raises(UserError) as caught:
+        encode_prompts(tiny, small_config(), found)
+    assert str(caught.value) == (
+        f"{path}, line 3: question '2': its prompt has no tokens; the tokenizer knows no part of it"
+    )
 
 
 def test_a_name_that_no_file_can_have() -> None:

@@ -21,8 +21,9 @@ from lens_ref.rlvr import checkpoint
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import LoraConfig, ModelConfig
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.logs import JsonLines, Table
 from lens_ref.rlvr.policy import Policy, load_policy, model_folder
-from lens_ref.rlvr.run_folder import RunFolder, Table, cut_jsonl, write_atomic
+from lens_ref.rlvr.run_folder import RunFolder, write_atomic
 from tests.rlvr.helpers import CPU, load_tiny, signal, small_config, tiny_updater
 from tests.rlvr.runs import trainer
 
@@ -300,15 +301,18 @@ def test_a_table_is_cut(tmp_path: Path) -> None:
     table = Table(tmp_path / "log.csv", ["step", "name", "value"])
     table.cut(3)
     assert not table.path.exists()
-    assert table.at(0) == []
+    assert table.read() == []
     names = ["plain", "a,b", "a\nb", 'say "x"', "\u2028\x85"]
     table.append({"step": n, "name": name, "value": n / 3} for n, name in enumerate(names))
     table.append([{"step": 5, "value": None}])
     text = table.path.read_bytes()
     table.cut(9)
     assert table.path.read_bytes() == text
-    assert table.at(1) == [{"step": "1", "name": "a,b", "value": "0.3333333333333333"}]
-    assert table.at(5) == [{"step": "5", "name": "", "value": ""}]
+    rows = table.read()
+    assert [row.step for row in rows] == [0, 1, 2, 3, 4, 5]
+    assert rows[1].value == ["1", "a,b", "0.3333333333333333"]
+    assert rows[5].value == ["5", "", ""]
+    assert (table.rows.total(), table.until(3)) == (6, 4)
     with table.path.open("a", encoding="utf-8") as file:
         file.write('6,"half\n')
     table.cut(9)
@@ -318,16 +322,17 @@ def test_a_table_is_cut(tmp_path: Path) -> None:
         'step,name,value\n0,plain,0.0\n1,"a,b",0.3333333333333333\n2,"a\nb",0.6666666666666666\n'
     )
     table.append([{"step": 3, "name": "again", "value": 1}])
-    assert table.at(3) == [{"step": "3", "name": "again", "value": "1"}]
+    assert table.read()[-1] == (3, ["3", "again", "1"])
+    assert table.rows == {0: 1, 1: 1, 2: 1, 3: 1}
 
 
 def test_a_jsonl_log_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    cut_jsonl(path, 3)
+    JsonLines(path).cut(3)
     assert not path.exists()
     lines = [json.dumps({"step": n, "text": "a\u2028b\x85"}, ensure_ascii=False) for n in range(3)]
     path.write_text("\n".join(lines) + '\n{"step": 3', encoding="utf-8")
-    cut_jsonl(path, 1)
+    JsonLines(path).cut(1)
     assert path.read_text(encoding="utf-8") == "\n".join(lines[:2]) + "\n"
 
 

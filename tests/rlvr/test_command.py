@@ -298,7 +298,7 @@ BROKEN = '{"problem": "1", "answer": "1"}\n{"problem": "2"}\n{"problem'
         ("--model owner/absent", "cannot load the model 'owner/absent'"),
         ("--model weightless", "has no weights"),
         ("--model headless", "has no config.json"),
-        ("--model broken", "config.json is not valid JSON"),
+        ("--model broken", "config.json is damaged: no JSON (character 2: "),
         ("--model truncated", "cannot load the model 'truncated'"),
         ("--device cuda", "'cuda' is not available here; use --device cpu"),
         ("--resume absent", "absent is not a run folder"),

@@ -215,7 +215,7 @@ def test_counts_come_back_as_they_were_written(tmp_path: Path) -> None:
     with (tmp_path / "c.csv").open("a", encoding="utf-8") as file:
         file.write("half,1,Algebra,3,1")
     assert read_begun(tmp_path / "c.csv") == kept
-    with pytest.raises(UserError, match="line 4: 5 cells instead of 6"):
+    with pytest.raises(UserError, match="is damaged: line 4 has 5 cells instead of 6"):
         read(tmp_path / "c.csv")
 
 
@@ -232,7 +232,7 @@ HEAD = "id,level,subject,n,correct,truncated\n"
     ("content", "message"),
     [
         (b"", "no column 'id'"),
-        (b"id,n,correct,n\n", "a column twice"),
+        (b"id,n,correct,n\n", "is damaged: two columns are called 'n'"),
         (HEAD.encode() + b"q,1,s,4,5,0\n", "line 2: correct = 5 exceeds n = 4"),
         (HEAD.encode() + b"q,1,s,4,0,5\n", "truncated = 5 exceeds n = 4"),
         (HEAD.encode() + b"q,1,s,0,0,0\n", "n must be at least 1"),
@@ -244,7 +244,8 @@ HEAD = "id,level,subject,n,correct,truncated\n"
         (HEAD.encode() + b"q,1,s,4,1,0\n" * 2, "the question 'q' occurs twice"),
         (HEAD.encode() + b'"q,1,s,4,1,0\n', "unexpected end of data"),
         (HEAD.encode() + b"x" * 200_000 + b",1,s,4,1,0\n", "field larger than"),
-        (b"\xff\xfe", "cannot read"),
+        (b"\xff\xfe", "is damaged: line 1 is not UTF-8 text (byte 0xff)"),
+        (HEAD.encode() + b"q\0,1,s,4,1,0\n", "is damaged: line 2 holds a NUL character"),
     ],
 )
 def test_hostile_counts_are_one_line(tmp_path: Path, content: bytes, message: str) -> None:
@@ -297,8 +298,9 @@ def test_pairs_of_copies() -> None:
     [
         ("", "no questions"),
         ('{"answer": "1"}\n', "line 1: a row needs a non-empty 'problem'"),
-        ('{"problem": " "}\n', "line 1: a row needs a non-empty 'problem'"),
-        ('{"problem": 3}\n', "line 1: a row needs a non-empty 'problem'"),
+        ('{"problem": " "}\n', "line 1: 'problem' holds nothing but white space"),
+        ('{"problem": true}\n', "line 1: a row needs a non-empty 'problem'"),
+        ('{"problem": Infinity}\n', "line 1: 'problem' must be text or a finite number, not inf"),
         ('{"problem": "p", "level": "hard"}\n', "line 1: 'level' must be a whole number"),
         ('{"problem": "p", "id": "\\ud800"}\n', "line 1: an id that is not valid Unicode"),
         ('{"problem": "p", "id": 1}\n' * 2, "line 2: the id '1' occurs twice"),
@@ -310,6 +312,17 @@ def test_hostile_sets_are_one_line(tmp_path: Path, text: str, message: str) -> N
     with pytest.raises(UserError) as caught:
         read_problems([SourceConfig(str(path))])
     assert message in str(caught.value)
+
+
+def test_a_problem_that_is_a_number_is_one_in_training_too(tmp_path: Path) -> None:
+    """Both read the same files: what one accepts the other does."""
+    path = tmp_path / "set.jsonl"
+    path.write_text('{"problem": 12, "answer": 12}\n{"problem": 1.5, "answer": "1.5"}\n')
+    found = read_problems([SourceConfig(str(path))])
+    trained = load_questions(str(path), ExactVerifier())
+    assert [problem.text for problem in found] == ["12", "1.5"]
+    assert [question.problem for question in trained.items] == ["12", "1.5"]
+    assert len(overlap.find(found, found)) == 2
 
 
 def test_named_sets() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+import signal
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -406,6 +408,26 @@ def test_overlap_of_two_files(command: Command, questions: Path, tmp_path: Path)
     assert Path("runs/overlap/questions-in-other.csv").read_text(encoding="utf-8") == (
         "id,level,match,other\nq0,4,exact,x\nq5,5,normalised,y\n"
     )
+
+
+def test_a_signal_while_the_table_is_made(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ends as at any other moment; the same command makes the table."""
+    real = session.pages.text
+
+    def text(*arguments: Any) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(*arguments)
+
+    arguments = ["--questions", 2, "--n", 1]
+    with monkeypatch.context() as patch:
+        patch.setattr(session.pages, "text", text)
+        status, out, err = command(*arguments)
+    assert (status, err) == (130, "")
+    assert "stopped; what was counted is saved: the same command goes on" in out
+    assert command(*arguments)[0] == 0
+    assert Path("runs/evaluate/table.txt").is_file()
 
 
 # --- wrong input ----------------------------------------------------------------------------------

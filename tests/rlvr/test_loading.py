@@ -65,7 +65,7 @@ def test_a_config_that_is_no_object(text: str, tmp_path: Path) -> None:
     (save_model(tmp_path, "llama") / "config.json").write_text(text, "utf-8")
     with pytest.raises(UserError, match="cannot load the model"):
         load(tmp_path)
-    with pytest.raises(UserError, match="must hold a JSON object"):
+    with pytest.raises(UserError, match=r"config\.json is damaged: a mapping is needed"):
         memory.read_shape(str(tmp_path))
 
 

@@ -119,6 +119,27 @@ def test_a_resumed_run_is_the_same_run_in_wandb(tmp_path: Path, wandb: FakeWandb
     assert {options["resume"] for options in wandb.inits} == {"allow"}
 
 
+@pytest.mark.parametrize(
+    ("written", "what"),
+    [
+        (b"\xff\xfe", "line 1 is not UTF-8 text"),
+        (b"", "it holds no id"),
+        (b"../../other\n", "it holds no id"),
+        (b"a" * 100_000, "it holds no id"),
+    ],
+)
+def test_an_id_that_is_damaged_is_one_line(
+    written: bytes, what: str, tmp_path: Path, wandb: FakeWandb
+) -> None:
+    (tmp_path / "wandb_id").write_bytes(written)
+    with (
+        pytest.raises(UserError, match=rf"wandb_id is damaged: {what}.*; delete it"),
+        Loggers(LogConfig(wandb="project"), tmp_path, "run", {}),
+    ):
+        pass
+    assert wandb.inits == []
+
+
 def test_a_run_that_fails_is_marked_as_failed(tmp_path: Path, wandb: FakeWandb) -> None:
     with pytest.raises(KeyError), Loggers(LogConfig(wandb="project"), tmp_path, "run", {}):
         raise KeyError

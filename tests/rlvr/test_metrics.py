@@ -11,7 +11,7 @@ import torch
 from lens_ref import Signal
 from lens_ref.rlvr import metrics
 from lens_ref.rlvr.batch import Batch
-from lens_ref.rlvr.trainer import GROUP_COLUMNS
+from lens_ref.rlvr.logs import GROUP_COLUMNS
 from tests.rlvr.helpers import hand_batch, signal
 
 # question 0: all wrong · 1: one right · 2: all right · 3: all wrong

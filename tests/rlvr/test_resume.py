@@ -26,12 +26,6 @@ from tests.rlvr.runs import (
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight updates without interruption."""
-    return run(tmp_path_factory.mktemp("straight"), small_config())
-
-
-@pytest.fixture(scope="module")
 def phases(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """In which phase of such a run each of its checks for a stop is made."""
     stop = StopAt()

@@ -320,7 +320,7 @@ def test_damage_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"metrics\.csv is damaged: column reward"):
         write_report(tmp_path / "r")
     (path / "manifest.json").write_text("{")
-    with pytest.raises(UserError, match="grpo-seed0 is damaged"):
+    with pytest.raises(UserError, match=r"grpo-seed0/manifest\.json is damaged: no JSON"):
         write_report(tmp_path / "r")
 
 

@@ -4,14 +4,15 @@ A small run (24 updates, a checkpoint after every second one, batches of four up
 trained without interruption. Then it is started again and again with the same seed and killed with
 SIGKILL at moments drawn from a seeded generator; five of the kills, told by the half-written folder
 that they leave, hit a checkpoint while it was being written. Every killed run is resumed with
-`--resume` and must end with the same weights, optimizer moments, batch and logs, bit for bit;
-the columns that hold times are left out. SIGTERM and Ctrl-C let the update in hand end at most,
-save and leave. In the newest checkpoint of an interrupted run every file is cut, changed in one bit
-and removed in turn, and files are added: the hashes tell, the checkpoint before is used and a line
-says so. What is promised holds for kills of the process; after a power cut it also needs a disk
-that keeps what it has confirmed, and was not tried. The lock that refuses a second command on a
-folder is the system's own and dies with its process; where a file system has no locks (some network
-mounts) a warning says so, and nobody is refused.
+`--resume` and must end with the same weights, optimizer moments, batch and logs, bit for bit; the
+columns that hold times are left out. SIGTERM and Ctrl-C let the update in hand end at most, save
+and leave. In the newest checkpoint of an interrupted run every file is cut, changed in one bit and
+removed in turn, and files are added: the hashes tell, the checkpoint before is used and a line says
+so. Its settings, manifest and logs are emptied, cut, garbled, robbed of a line: one line names the
+file and what to do, unless nothing is lost. What is promised holds for kills of the process; after
+a power cut it also needs a disk that keeps what it has confirmed, and was not tried. The lock that
+refuses a second command on a folder is the system's own and dies with its process; where a file
+system has no locks (some network mounts) a warning says so, and nobody is refused.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pathlib import Path
 from lens_ref.rlvr import checkpoint
 from lens_ref.rlvr.run_folder import RunFolder
 from tests.rlvr.runs import assert_same_run
+from tests.rlvr.tampering import FILES, WAYS, tamper
 from tests.rlvr.test_processes import PATIENCE, TRAIN, finish, started
 from tests.soak import Figure
 
@@ -273,6 +275,39 @@ def damaged(folder: Path, unbroken: Path, quick: bool) -> Iterator[Figure]:
     yield outcome(what, in_parallel(one, len(pieces)), len(pieces), "end bit-identical")
 
 
+def tampered(folder: Path, unbroken: Path, quick: bool) -> Iterator[Figure]:
+    """The other files of an interrupted run, in every way of `tests.rlvr.tampering`."""
+    run = folder / "tampered/run/lens-seed0"
+    with started(command(folder / "tampered")) as process:
+        wait(lambda: rows(run) >= 9, process)
+        process.terminate()
+        process.wait(PATIENCE)
+    cases = [(name, way) for name in FILES for way in WAYS]
+    cases = cases[:: len(WAYS) + 1] if quick else cases
+
+    def one(index: int) -> str | None:
+        name, way = cases[index]
+        copy = folder / f"tampered-{index}" / "run" / run.name
+        shutil.copytree(run, copy)
+        tamper(copy / name, way)
+        status, _, err = finish([*TRAIN, "--resume", str(copy)])
+        named = str(copy / name) in err or f"has no {name}" in err or "is not a run folder" in err
+        if status == 2 and err.startswith("error: ") and err.count("\n") == 1 and named:
+            return None
+        if status or (err and not (named and "was changed after update" in err)):
+            return f"{name} {way}: exit status {status}: {err}"
+        try:
+            if not err:  # else it went on with other settings
+                assert_same_run(copy, unbroken)
+        except AssertionError as error:
+            return f"{name} {way}: another end: {error}"
+        return None
+
+    what = f"the {len(FILES)} other files of a run in turn {', '.join(WAYS)}, then --resume"
+    passed = "end bit-identical, or one line names the file (refused, or settings changed)"
+    yield outcome(what, in_parallel(one, len(cases)), len(cases), passed)
+
+
 def refused(folder: Path) -> Iterator[Figure]:
     """A second command on the folder of a first one that is at work."""
     evaluate = [sys.executable, "-m", "lens_ref.evaluate", "tiny", "--n", "4096", "--block", "1"]
@@ -315,5 +350,6 @@ def measure(quick: bool) -> list[Figure]:
             *killed(folder, unbroken, *((2, 1) if quick else (20, 5))),
             *signalled(folder, unbroken, 1 if quick else 3),
             *damaged(folder, unbroken, quick),
+            *tampered(folder, unbroken, quick),
             *refused(folder),
         ]

@@ -1,0 +1,36 @@
+"""What a run was made with, for its `manifest.json`: all that stays the same until its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lens_ref.rlvr.config import Config
+from lens_ref.rlvr.policy import Policy
+from lens_ref.rlvr.run_folder import environment
+from lens_ref.rlvr.sampler import Sampler
+from lens_ref.rlvr.stopwatch import describe_gpu
+from lens_ref.rlvr.tasks import Questions
+
+
+def describe(
+    config: Config, policy: Policy, sampler: Sampler, train: Questions, test: Questions | None
+) -> dict[str, Any]:
+    """Method, policy, sampler, data, versions and hardware."""
+    return {
+        "method": config.method,
+        "seed": config.seed,
+        "steps": config.steps,
+        "parameters": {
+            "total": sum(p.numel() for p in policy.model.parameters()),
+            "trainable": sum(p.numel() for p in policy.trainable().values()),
+        },
+        "policy": {"source": config.model.path, "sha256": policy.sha256},
+        "device": str(policy.device),
+        "sampler": {"engine": sampler.engine, "version": sampler.version},
+        "gpu": describe_gpu(policy.device),
+        "data": {
+            "train": train.describe(),
+            "test": None if test is None else test.describe(),
+        },
+        **environment(),
+    }

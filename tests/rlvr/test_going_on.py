@@ -1,0 +1,280 @@
+"""What a run goes on from: a checkpoint that is whole, settings that fit it and whose changes are
+told; and what its manifest says of how it ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lens_ref import train
+from lens_ref.evaluating import policies
+from lens_ref.evaluating.policies import Options
+from lens_ref.rlvr import checkpoint, run_report
+from lens_ref.rlvr.errors import Interrupted, UserError
+from lens_ref.rlvr.run_folder import RunFolder
+from tests.rlvr import spoil
+from tests.rlvr.helpers import small_config
+from tests.rlvr.runs import StopAt, assert_same_run, trainer
+from tests.rlvr.tampering import edit, forge, refused
+
+pytestmark = pytest.mark.usefixtures("light")
+STEP = 6  # of the newest checkpoint
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda state: state.clear(), "state.json names no step"),
+        (lambda state: state.update(step=99), "state.json is of step 99"),
+        (lambda state: state.update(step="6"), "state.json is of step 6"),
+        (lambda state: state.update(step=True), "state.json is of step True"),
+    ],
+)
+def test_a_forged_state_is_a_damaged_checkpoint(
+    change: Any, what: str, folder: Path, straight: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    newest = folder / "checkpoints" / f"step-{STEP}"
+    forge(newest, change)
+    with pytest.raises(UserError, match=r"step-6 is damaged: state\.json"):
+        policies.find(str(newest), Options())
+    trainer(RunFolder(folder)).run()
+    told = f"the checkpoint {newest} is damaged ({what}): step-4 is used instead"
+    assert caplog.messages == [told]
+    assert_same_run(folder, straight)
+
+
+@pytest.mark.parametrize("written", [b"[" * 100_000, b"[1]", b"", b"\xff", b'{"state.json": null}'])
+def test_hashes_that_are_none(written: bytes, folder: Path) -> None:
+    (folder / "checkpoints/step-6/sha256.json").write_bytes(written)
+    assert checkpoint.latest(folder / "checkpoints").name == "step-4"
+
+
+@pytest.mark.parametrize("name", ["step-06", "step-٦", "step-x", "step-99"])
+def test_a_checkpoint_under_another_name_is_none(name: str, folder: Path, straight: Path) -> None:
+    (folder / "checkpoints/step-6").rename(folder / "checkpoints" / name)
+    assert checkpoint.latest(folder / "checkpoints").name == "step-4"
+    trainer(RunFolder(folder)).run()
+    assert_same_run(folder, straight)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda state: state.pop("tokens"), "tokens: Field required"),
+        (lambda state: state.update(tokens=-1), "tokens: Input should be greater than or equal"),
+        (lambda state: state.update(tokens="7"), "tokens: Input should be a valid integer"),
+        (lambda state: state.update(seconds=float("nan")), "seconds: Input should be a finite"),
+        (lambda state: state.update(verdicts={"wrong": []}), "verdicts.wrong: Input should be"),
+        (lambda state: state.update(skipped=None), "skipped: Input should be a valid list"),
+        (lambda state: state.update(rows=[]), "rows: Input should be a valid dictionary"),
+        (lambda state: state.update(more=1), "more: Unexpected keyword argument"),
+    ],
+)
+def test_a_state_that_no_run_writes_is_one_line(
+    change: Any, what: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = folder / "checkpoints" / f"step-{STEP}"
+    forge(newest, change)
+    line = refused(folder, capsys)
+    assert line.startswith(f"{newest / 'state.json'} is damaged: {what}")
+    assert line.endswith(f"; move {newest} away, and the checkpoint before it is used")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda batch: batch.clear(),
+        lambda batch: batch.update(questions=[{}]),
+        lambda batch: batch.update(prompts=3),
+    ],
+)
+def test_a_forged_batch_is_one_line(
+    change: Any, folder: Path, straight: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = folder / "checkpoints" / f"step-{STEP}"
+    forge(newest, change, "batch.json")
+    assert refused(folder, capsys).startswith(f"{newest} does not fit this run (")
+    shutil.move(newest, folder.parent / "away")
+    assert train.main(["--resume", str(folder)]) == 0
+    assert_same_run(folder, straight)
+
+
+def test_a_step_beyond_the_end_ends_the_loop(tmp_path: Path) -> None:
+    made = trainer(RunFolder.create(tmp_path, small_config(eval__every=0, steps=4)))
+    made.step = 5
+    made._loop()
+    assert made.saved == 5
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_changed_settings_are_told_and_kept(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Again after the next interruption, which begins at the same checkpoint; and for good."""
+    monkeypatch.setenv("MY_TOKEN", "canary-canary")
+    edit(folder / "config.yaml", r"lr: 0\.001", "lr: 0.002")
+    edit(folder / "config.yaml", r"bad_numbers: stop", "bad_numbers: skip")
+    told = 'bad_numbers "stop" → "skip"', "optimizer.lr 0.001 → 0.002"
+    for _ in range(2):
+        caplog.clear()
+        with pytest.raises(Interrupted):
+            trainer(RunFolder(folder), StopAt(1)).run()
+        assert len(caplog.messages) == 1
+        line = caplog.messages[0]
+        assert line.startswith(f"{folder / 'config.yaml'} was changed after update {STEP}: ")
+        assert all(change in line for change in told)
+    manifest = RunFolder(folder).manifest()
+    assert manifest["changed_settings"] == [{"step": STEP, "changed": list(told)}]
+    trainer(RunFolder(folder)).run()
+    assert RunFolder(folder).manifest()["changed_settings"] == manifest["changed_settings"]
+    caplog.clear()
+    edit(folder / "config.yaml", r"steps: 8", "steps: 12")
+    trainer(RunFolder(folder)).run()
+    (line,) = caplog.messages
+    assert line.endswith("was changed after update 8: steps 8 → 12")
+    kept = RunFolder(folder).manifest()["changed_settings"]
+    assert [change["step"] for change in kept] == [6, 8]
+
+
+def test_comments_and_spaces_change_nothing(
+    folder: Path, straight: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (folder / "config.yaml").open("a") as file:
+        file.write("\n# a note\n")
+    trainer(RunFolder(folder)).run()
+    assert caplog.messages == []
+    assert RunFolder(folder).manifest()["changed_settings"] == []
+    (folder / "config.yaml").write_bytes((straight / "config.yaml").read_bytes())
+    assert_same_run(folder, straight)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "steps: 8",
+            "steps: 5",
+            "step-6 is beyond the end of the run: set steps = 5 in config.yaml",
+        ),
+        ("questions: 16", "questions: 8", "holds a batch of other settings than"),
+        ("updates_per_rollout: 4", "updates_per_rollout: 2", "holds a batch of other settings"),
+        ("- lens", "- lens_pooled", "step-6 was saved by another method than lens_pooled: undo"),
+        ("lora: null", "lora: {r: 2}", "step-6 does not fit this run ("),
+        ("system: .*", "system: be canary-canary", "prompt.system holds the value of"),
+    ],
+)
+def test_settings_that_a_checkpoint_does_not_fit_are_one_line(
+    old: str,
+    new: str,
+    message: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "canary-canary")
+    edit(folder / "config.yaml", old, new)
+    line = refused(folder, capsys)
+    assert message in line
+    assert "canary" not in line
+
+
+# --- how it ended ---------------------------------------------------------------------------------
+
+
+def test_the_manifest_tells_of_a_stop_for_a_bad_number_and_how_it_went_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the message of the stop says: `skip` in config.yaml, then --resume."""
+    made = RunFolder.create(tmp_path, spoil.config())
+    with pytest.raises(UserError) as caught:
+        spoil.trainer(made, "reward", float("nan")).run()
+    assert "bad_numbers: skip" in str(caught.value)
+    manifest = made.manifest()
+    assert manifest["status"] == f"stopped: {caught.value}"
+    assert (manifest["step"], manifest["skipped_updates"]) == (5, [6])
+    edit(made.path / "config.yaml", "bad_numbers: stop", "bad_numbers: skip")
+    spoil.trainer(made, "reward", float("nan")).run()
+    assert 'bad_numbers "stop" → "skip"' in caplog.text
+    assert made.finished
+    assert made.manifest()["changed_settings"][0]["step"] == 4
+
+
+@pytest.mark.parametrize("moment", ["update", "logger"])
+def test_the_manifest_tells_of_every_error(moment: str, tmp_path: Path) -> None:
+    """Of one that no user caused too; printable and without secrets."""
+    made = trainer(RunFolder.create(tmp_path, small_config(eval__every=0, steps=4)))
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a\n\x1b[2J https://ada:lovelace@host")
+
+    if moment == "update":
+        made.updater.step = fail  # type: ignore[method-assign, assignment]
+    else:
+        made.loggers.log = fail  # type: ignore[method-assign, assignment]
+    with pytest.raises(ZeroDivisionError):
+        made.run()
+    status = made.folder.manifest()["status"]
+    assert status == r"stopped: ZeroDivisionError: a \x1b[2J https://***@host"
+    trainer(made.folder).run()
+    assert made.folder.finished
+
+
+def test_an_error_is_told_though_the_manifest_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(RunFolder.create(tmp_path, small_config(eval__every=0, steps=4)))
+
+    def fail(*_: object) -> None:
+        (made.folder.path / "manifest.json").write_text("{")
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(made.updater, "step", fail)
+    with pytest.raises(ZeroDivisionError):
+        made.run()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_report_is_written(
+    whole: bool,
+    sent: int,
+    folder: Path,
+    straight: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ends as at any other moment, even where a library swallows it: status 130, how to go on."""
+
+    def write(parent: Path) -> Path:
+        try:
+            os.kill(os.getpid(), sent)
+        except Interrupted:
+            if whole:
+                raise
+        return parent / "report.html"
+
+    before = signal.getsignal(sent)
+    monkeypatch.setattr(run_report, "write_report", write)
+    for _ in range(2):  # the second time there is nothing but the report to write
+        assert train.main(["--resume", str(folder)]) == 130
+        out, err = capsys.readouterr()
+        assert err == ""
+        assert (
+            f"stopped and saved; go on with: python -m lens_ref.train --resume {folder.parent}"
+            in (" ".join(out.split()))
+        )
+        assert RunFolder(folder).finished
+    assert_same_run(folder, straight)
+    assert signal.getsignal(sent) == before
+    monkeypatch.setattr(run_report, "write_report", lambda parent: parent / "report.html")
+    assert train.main(["--resume", str(folder)]) == 0
