@@ -30,7 +30,7 @@ _CHANGES |= {word: rf"(#) \cdot 10^{{{power}}}" for word, power in _POWERS_OF_TE
 _WORDS_BY_KIND = {
     "multiples and parts": "dozens hundreds thousands millions billions lakh lakhs crore crores "
     "grand gross score scores double doubles twice thrice half third quarter quarters fourth fifth "
-    "sixth seventh eighth ninth tenth percent mille",
+    "sixth seventh eighth ninth tenth percent mille kilo mega giga centi milli micro nano",
     "operations": "plus minus divided multiplied mod mods modulo remainder power root choose base "
     "negative reciprocal inverse raised factorials",
     "joints of sentences": "or and but nor if unless except without versus than as because so then "
