@@ -47,6 +47,9 @@ _SCIENTIFIC = re.compile(r"([-+]?\s?\d*\.?\d+)[eE]([-+]?\d{1,4})")
 _DECIMAL = re.compile(r"(\d*)\.(\d+)")
 # what no formula has: with it the parser only loses time, seconds for a line of code
 _NO_FORMULA = re.compile("[\"`@;\x00-\x1f\x7f\ud800-\udfff]|__|[(\\[]'")
+# what the parser would drop: words, the index of a number, a second point in it
+_DROPPED = re.compile(r"\\text|(?<![\w^_.])[\d.]*\d\s*_|\.\d*\.")
+_FLOORS = re.compile(r"\\([lr])(floor|ceil)(?![A-Za-z])")
 # latex2sympy reads `2(3)` and `2 \frac{3}{4}` as mixed numbers; an explicit dot avoids that.
 _PRODUCT = re.compile(r"(?<![_^\d.])(\d+)\s*(?=\(|\\frac)|\)\s*(?=\()")
 
@@ -111,7 +114,9 @@ def to_sympy(latex: str) -> sympy.Basic | None:
         return sympy.Rational(number.numerator, number.denominator)
     if len(latex) > MAX_EXPRESSION_CHARS:
         return None
-    if _NO_FORMULA.search(latex):
+    if _NO_FORMULA.search(latex) or _DROPPED.search(latex) or not _floors_close(latex):
+        return None
+    if "'" in _PRIMED.sub("", latex):  # the parser drops a prime behind anything but a name
         return None
     if _SIDE_BY_SIDE.search(_MIXED_SLASH.sub(_mixed_number, latex)) or r"\ldots" in latex:
         return None
@@ -127,6 +132,17 @@ def to_sympy(latex: str) -> sympy.Basic | None:
         letters = {s for s in expression.free_symbols if s.name == "i"}
         expression = expression.xreplace(dict.fromkeys(letters, sympy.I))
     return expression
+
+
+def _floors_close(latex: str) -> bool:
+    """Whether each floor and ceiling closes with its own sign; the parser drops lonely ones."""
+    opened: list[str] = []
+    for side, kind in _FLOORS.findall(latex):
+        if side == "l":
+            opened.append(kind)
+        elif not opened or opened.pop() != kind:
+            return False
+    return not opened
 
 
 def _parsed(latex: str) -> object:

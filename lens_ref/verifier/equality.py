@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from . import algebra, labels, words
+from . import algebra, labels, units, words
 from .kinds import (
     Answer,
     Approximate,
@@ -18,6 +18,7 @@ from .kinds import (
     Chain,
     Choice,
     Clock,
+    Compound,
     Equation,
     Inequality,
     Items,
@@ -30,11 +31,13 @@ from .kinds import (
     Text,
     Tup,
     latex_of,
+    units_in,
 )
 from .line import line_cells
 from .several import same_in_any_order, same_several
+from .units import Unit
 
-_CENTS = {("dollar", 1): 100, ("cent", 1): 1}
+_CENTS = {Unit("dollar"): 100, Unit("cent"): 1}
 _SET_KINDS = (Region, Reals, Inequality)
 
 
@@ -58,6 +61,8 @@ class _Comparison:
             return self._choices(gold, answer)
         if isinstance(gold, Equation) or isinstance(answer, Equation):
             return self._equations(gold, answer)
+        if isinstance(gold, Compound) or isinstance(answer, Compound):
+            return self._compounds(gold, answer)
         if isinstance(gold, Quantity) or isinstance(answer, Quantity):
             if isinstance(gold, Clock | Based) or isinstance(answer, Clock | Based):
                 return False
@@ -75,7 +80,7 @@ class _Comparison:
         if isinstance(gold, Ratio) or isinstance(answer, Ratio):
             return self._ratios(gold, answer)
         if isinstance(gold, Items | Tup) and isinstance(answer, Items | Tup):
-            return same_several(gold, answer, self.same)
+            return same_several(gold, answer, self._same_part)
         if isinstance(gold, Chain) and isinstance(answer, Chain):
             return self._chains(gold, answer)
         if isinstance(gold, Matrix) or isinstance(answer, Matrix):
@@ -86,6 +91,11 @@ class _Comparison:
 
     def _each(self, gold: tuple[Answer, ...], answer: tuple[Answer, ...]) -> bool:
         return len(gold) == len(answer) and all(map(self.same, gold, answer))
+
+    def _same_part(self, gold: Answer, answer: Answer) -> bool:
+        """Compare parts of two lists, sets or tuples: there, the set {1} is not 1."""
+        sets = [isinstance(part, Items) and part.braces for part in (gold, answer)]
+        return sets[0] == sets[1] and self.same(gold, answer)
 
     def _atoms(self, gold: str, answer: str) -> bool:
         if self.shortcuts:
@@ -98,10 +108,8 @@ class _Comparison:
         return a is not None and b is not None and algebra.same_expression(a, b)
 
     def _equations(self, gold: Answer, answer: Answer) -> bool:
-        if not isinstance(answer, Equation):
+        if not (isinstance(gold, Equation) and isinstance(answer, Equation)):
             return self._stated_value(gold, answer)
-        if not isinstance(gold, Equation):
-            return self._stated_value(answer, gold)
         gold, answer = _label_first(gold), _label_first(answer)
         if self._each(gold.sides, answer.sides):
             return True
@@ -124,34 +132,43 @@ class _Comparison:
             differences.append(sides[0] - sides[1])
         return algebra.proportional(*differences) is not None
 
-    def _stated_value(self, equation: Equation, other: Answer) -> bool:
+    def _stated_value(self, gold: Answer, answer: Answer) -> bool:
         """``x = 5`` against 5, or a true chain such as ``0.56 = 56%`` against either side."""
-        equation = _label_first(equation)
-        if equation.label:
-            return self.same(equation.sides[-1], other)
-        return all(
-            isinstance(side, Atom | Quantity)
-            and _is_number(latex_of(side))
-            and self.same(side, other)
-            for side in equation.sides
-        )
+        equation = _label_first(gold if isinstance(gold, Equation) else answer)
+        sides = equation.sides[-1:] if equation.label else equation.sides
+        if not equation.label and not all(
+            isinstance(side, Atom | Quantity) and _is_number(latex_of(side)) for side in sides
+        ):
+            return False
+        if isinstance(gold, Equation):
+            return all(self.same(side, answer) for side in sides)
+        return all(self.same(gold, side) for side in sides)
 
     def _quantities(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Quantity) and isinstance(answer, Quantity):
-            if gold.unit == answer.unit:
+            if units.agree(gold.unit, answer.unit):
                 return self.same(gold.value, answer.value)
             return self._same_money(gold, answer)
         quantity, other = (gold, answer) if isinstance(gold, Quantity) else (answer, gold)
-        if quantity.unit[0] == "degree" and r"\pi" in latex_of(quantity.value):
+        if quantity is answer and not quantity.unit.plain:  # an added unit must be one for sure
+            return False
+        if quantity.unit.name == "degree" and r"\pi" in latex_of(quantity.value):
             return False  # pi / 4 without a sign is in radians
         if self.same(quantity.value, other):
             return True
-        tail = words.letter_unit(other.latex) if isinstance(other, Atom) else None
+        tail = units.letter_unit(other.latex) if isinstance(other, Atom) else None
         if tail and tail[1] == quantity.unit:  # "5 m" might be a product, but not against metres
             return self.same(quantity.value, Atom(tail[0]))
-        if quantity.unit[0] != "%" or not isinstance(quantity.value, Atom):
+        if quantity.unit.name != "%" or not isinstance(quantity.value, Atom):
             return False
         return self.same(Atom(f"\\frac{{{quantity.value.latex}}}{{100}}"), other)
+
+    def _compounds(self, gold: Answer, answer: Answer) -> bool:
+        """3 hours 30 minutes are 3 h and 30 min; nothing may be left out or converted."""
+        sides = [_by_unit(side) for side in (gold, answer)]
+        if None in sides or sides[0].keys() != sides[1].keys():
+            return False
+        return all(self.same(sides[0][unit], sides[1][unit]) for unit in sides[0])
 
     def _same_money(self, gold: Quantity, answer: Quantity) -> bool:
         """50 cents are $0.50."""
@@ -260,7 +277,7 @@ class _Comparison:
         if both and gold.label != answer.label:
             return False
         gold, answer = (a.region if isinstance(a, Inequality) else a for a in (gold, answer))
-        cells = line_cells(gold, answer)
+        cells = line_cells(gold, answer) if _units_agree(gold, answer) else None
         if cells is not None:
             return cells[0] == cells[1]
         if isinstance(gold, Region) and isinstance(answer, Region):  # ends with letters
@@ -274,11 +291,27 @@ class _Comparison:
 
 
 def _single(answer: Answer) -> Answer:
-    """A list or set of one is that one; the set of the empty set is not empty."""
+    """A list or set of one is that one; the set of a set is not that set."""
     if not isinstance(answer, Items) or len(answer.parts) != 1:
         return answer
     only = answer.parts[0]
-    return answer if isinstance(only, Items) and not only.parts else only
+    return answer if isinstance(only, Items) and (only.braces or not only.parts) else only
+
+
+def _units_agree(gold: Answer, answer: Answer) -> bool:
+    """Whether the ends of two sets of numbers have one unit, or the answer's a plain one more."""
+    ours, theirs = (set(units_in(side)) for side in (gold, answer))
+    if not ours:
+        return len(theirs) <= 1 and all(unit.plain for unit in theirs)
+    return all(units.agree(a, b) for a in ours for b in theirs)
+
+
+def _by_unit(answer: Answer) -> dict[Unit, Answer] | None:
+    """The values of a `Compound`, or of a list that could be one, by their units."""
+    listed = isinstance(answer, Items) and not answer.unordered
+    parts = answer.parts if listed or isinstance(answer, Compound) else ()
+    found = {part.unit: part.value for part in parts if isinstance(part, Quantity)}
+    return found if len(found) == len(parts) > 1 else None
 
 
 def _squeeze(latex: str) -> str:
@@ -316,8 +349,8 @@ def _same_label(gold: str | None, answer: str | None) -> bool:
 
 def _share(ratio: Ratio) -> tuple[Fraction, ...] | None:
     """The ratio scaled to a first part of 1; None if not of plain numbers or a zero comes first."""
-    numbers = [algebra.simple_fraction(latex_of(p)) for p in ratio.parts]
-    if None in numbers or not numbers[0]:
+    numbers = [algebra.simple_fraction(p.latex) for p in ratio.parts if isinstance(p, Atom)]
+    if len(numbers) < len(ratio.parts) or None in numbers or not numbers[0]:
         return None
     return tuple(n / numbers[0] for n in numbers)
 

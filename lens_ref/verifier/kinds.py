@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .units import Unit
+
 
 @dataclass(frozen=True)
 class Atom:
@@ -23,18 +25,29 @@ class Text:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A value with a unit that `words.unit_of` knows."""
+    """A value with its unit."""
 
     value: Answer
-    unit: tuple[str, int]
+    unit: Unit
+
+
+@dataclass(frozen=True)
+class Compound:
+    """A value in several units, ``3 hours 30 minutes``; no unit comes twice."""
+
+    parts: tuple[Quantity, ...]
 
 
 @dataclass(frozen=True)
 class Items:
-    """Several values: a list. `unordered`: said so, by set braces, an "or" or a ±."""
+    """Several values: a list. `unordered`: said so, by set braces, an "or" or a ±.
+
+    `braces`: a set in braces, which is one value where it stands among others.
+    """
 
     parts: tuple[Answer, ...]
     unordered: bool = False
+    braces: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,8 +154,8 @@ class Choice:
 
 
 Answer = (
-    Atom | Text | Quantity | Items | Tup | Region | Reals | Inequality | Chain | Equation | Matrix
-    | Ratio | Clock | Based | Approximate | Named | Choice
+    Atom | Text | Quantity | Compound | Items | Tup | Region | Reals | Inequality | Chain | Equation
+    | Matrix | Ratio | Clock | Based | Approximate | Named | Choice
 )  # fmt: skip
 
 
@@ -160,8 +173,17 @@ def atoms(answer: Answer) -> Iterator[Atom]:
         yield from atoms(answer.region)
     elif isinstance(answer, (Equation, Chain)):
         yield from (a for side in answer.sides for a in atoms(side))
-    elif isinstance(answer, (Items, Tup, Region, Ratio)):
+    elif isinstance(answer, (Items, Tup, Region, Ratio, Compound)):
         yield from (a for part in answer.parts for a in atoms(part))
+
+
+def units_in(region: Answer) -> Iterator[Unit]:
+    """The units of the ends of a set of numbers."""
+    if isinstance(region, Quantity):
+        yield region.unit
+    elif isinstance(region, Tup | Region | Items):
+        for part in region.parts:
+            yield from units_in(part)
 
 
 def latex_of(answer: Answer) -> str:

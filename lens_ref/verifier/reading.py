@@ -58,7 +58,7 @@ _LEAD_IN = re.compile(r"\\text\{[^{}]*(?:\bis|\bare|:|=)\s*\}\s*(?P<rest>.*\w.*)
 _WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}")
 _LABEL = re.compile(
     r"[A-Za-z]'*(?:_\{?\w+\}?)?"  # x, x_1, y'
-    r"|[A-Za-z](?:\^\{-1\})?\s*\([^()]*\)|[A-Za-z]\^\{-1\}"  # f(x), P(A), A^{-1}
+    r"|[A-Za-z](?:\^\{-1\})?\s*\([^()]*\)|[A-Z]\^\{-1\}"  # f(x), P(A), A^{-1}
     r"|(?:m\s*)?\\(?:angle|triangle|overline|overrightarrow|vec|widehat)\s*\{?\s*[A-Za-z]{1,3}\s*\}?"
     r"|\|?[A-Z]{2,3}\|?|\[[A-Z]{3,4}\]|\\[a-z]+(?:_\{?\w+\}?)?"
     r"|(?:\\text\{[^{}]*\}|\s)+|[A-Za-z][a-z]{2,}[a-z ]*"
@@ -161,6 +161,8 @@ def _list(text: str) -> Answer | None:
     pieces, separators = split_top(text, _COMMA)
     if len(pieces) == 1:
         return None
+    if not pieces[0].strip() or (not pieces[-1].strip() and separators[-1].startswith("\\")):
+        return Text(text)  # ",5" and "5 or"
     parts = _parts(pieces)
     if len(parts) == 1:
         return parts[0]
@@ -173,12 +175,12 @@ def _list(text: str) -> Answer | None:
 
 
 def _is_unordered(answer: Answer) -> bool:
-    return isinstance(answer, Items) and answer.unordered
+    return isinstance(answer, Items) and answer.unordered and not answer.braces
 
 
 def _flat(parts: tuple[Answer, ...]) -> Iterator[Answer]:
     for part in parts:
-        if isinstance(part, Items) and part.parts:
+        if isinstance(part, Items) and part.parts and not part.braces:
             yield from part.parts
         else:
             yield part
@@ -187,12 +189,18 @@ def _flat(parts: tuple[Answer, ...]) -> Iterator[Answer]:
 def _lead_in(text: str) -> Answer | None:
     r"""``\text{The answer is } 5``."""
     match = _LEAD_IN.fullmatch(text)
-    return _read(match["rest"]) if match else None
+    if match is None:
+        return None
+    denied = words.names_another_value(text[: match.start("rest")])
+    return Text(text) if denied else _read(match["rest"])
 
 
 def _membership(text: str) -> Answer | None:
     pieces, _ = split_top(text, _MEMBER)
-    return _read(pieces[-1]) if len(pieces) == 2 and pieces[1].strip() else None
+    if len(pieces) != 2 or not pieces[1].strip():
+        return None
+    claim = pieces[0].strip() and _is_constant(pieces[0])  # 6 \in \{5\} is no value
+    return Text(text) if claim else _read(pieces[1])
 
 
 def _relation(text: str) -> Answer | None:
@@ -240,7 +248,9 @@ def _equation(sides: list[str]) -> Answer | None:
 
 
 def _is_label(text: str) -> bool:
-    return _LABEL.fullmatch(text) is not None and not _is_constant(text)
+    if _LABEL.fullmatch(text) is None or words.names_another_value(text):
+        return False
+    return not _is_constant(text)
 
 
 def _is_constant(latex: str) -> bool:
@@ -276,7 +286,7 @@ def _squeeze(text: str) -> str:
 def _plus_minus(text: str) -> Answer | None:
     """``a ± b`` is two values; several ± choose independently unless a ∓ ties them together."""
     signs = [m[1] for m in _PLUS_MINUS.finditer(text)]
-    if not signs or len(signs) > 4:
+    if not signs or len(signs) > 4 or is_wrapped(text, r"\{", r"\}"):
         return None
     if "mp" in signs:
         choices = [["+" if s == "pm" else "-" for s in signs]]
@@ -317,7 +327,7 @@ def _set(text: str) -> Answer | None:
         return _read(pieces[1])
     # the elements of {1,234, 5} are separated by commas, so no thousands are merged here
     elements, _ = split_top(inner, _COMMA)
-    return Items(tuple(_flat(_parts(elements))), unordered=True)
+    return Items(tuple(_flat(_parts(elements))), unordered=True, braces=True)
 
 
 def _brackets(text: str) -> Answer | None:
@@ -350,7 +360,7 @@ def _based(text: str) -> Answer | None:
     match = _BASED.fullmatch(text)
     if match is None or not (match[2] or match[3][0].isdigit()):
         return None
-    name = re.sub(r"base|\s", "", _TEXT.sub(r"\1", match[4]).strip("{} "))
+    name = re.sub(r"base|[\s()]", "", _TEXT.sub(r"\1", match[4]).strip("{} "))
     base = int(name) if name.isdecimal() and len(name) < 3 else words.number_word(name)
     digits = match[3].upper()
     if base is None or not 2 <= base <= 36 or digits.count(".") > 1:

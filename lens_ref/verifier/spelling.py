@@ -84,8 +84,9 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:mathrm|text)\s*\{\s*([ei])\s*\}", r"\1"),
         (r"\\operatorname\*?\s*\{\s*(" + _FUNCTIONS + r")\s*\}", r"\\\1 "),
         (r"\\(?:" + _TEXT_MACROS + r")\s*\{", r"\\text{"),
-        (r"\\text\{\s*,?\s*and\s*,?\s*\}|\\(?:land|wedge)(?![A-Za-z])", r"\\AND "),
-        (r"\\text\{\s*,?\s*or\s*,?\s*\}|\\(?:lor|vee)(?![A-Za-z])", r"\\OR "),
+        (r"\\text\{([^{}]*)\}\s*/\s*\\text\{", r"\\text{\1/"),  # \text{m} / \text{s}
+        (r"\\text\{\s*,?\s*(?:and|AND)\s*,?\s*\}|\\(?:land|wedge)(?![A-Za-z])", r"\\AND "),
+        (r"\\text\{\s*,?\s*(?:or|OR)\s*,?\s*\}|\\(?:lor|vee)(?![A-Za-z])", r"\\OR "),
         (r"\\text\{\s*\(?(?:in )?base[ -]?(\w+)\)?\s*\}", r"_{\1}"),
         (r"\\text\{\s*\(?(?:in )?base\s*\}\s*\{?(\d+)\}?\)?", r"_{\1}"),
         (r"\\text\{\s*,\s*\}", ","),
@@ -117,6 +118,7 @@ _OUTWARD = re.compile(
 )
 # 12 345 and 1 000 000, but not 3 5, 1000 000, 2^3 125 or the mixed number 1 100/200
 _SPACED_GROUPS = re.compile(r"(?<![\d.,_^])(?<!\d )\d{1,3}(?: \d{3})+(?! ?\d)(?! ?/)")
+_TWO_POINTS = re.compile(r"\.\d*\.[.,;: ]*$")  # 0.1. is a slip, not a number at a sentence's end
 _DOLLAR = re.compile(r"(?<!\\)\$")
 
 
@@ -130,7 +132,8 @@ def respell(answer: str) -> str:
         pieces[k] = _BARE_CONNECTOR.sub(lambda m: AND if m[0] == "and" else OR, pieces[k])
     text = re.sub(r"\s+", " ", "".join(pieces))
     text = _SPACED_GROUPS.sub(lambda m: m[0].replace(" ", ""), text)
-    return _OUTWARD.sub(_inward, text.strip(" ").rstrip(".,;: "))
+    text = text.strip(" ")
+    return _OUTWARD.sub(_inward, text if _TWO_POINTS.search(text) else text.rstrip(".,;: "))
 
 
 def _inward(match: re.Match[str]) -> str:

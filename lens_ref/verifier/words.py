@@ -1,90 +1,17 @@
-"""Words inside answers: units, currencies, numbers in words, clock times and plain text."""
+"""Words inside answers: numbers in words, clock times, choices and plain text."""
 
 from __future__ import annotations
 
 import re
-
-# canonical unit -> its spellings, lower case, without the plural s. Only units that stand here are
-# compared with each other; every other word behind a number ("5 meals") is taken as a remark.
-_UNITS = {
-    "%": ("%", "percent", "percentage", "pct", "per cent"),
-    "degree": ("degree", "deg", "degrees celsius", "degrees fahrenheit"),
-    "radian": ("radian", "rad"),
-    "dollar": ("dollar", "usd", "buck"),
-    "cent": ("cent", "penny", "pennie"),
-    "euro": ("euro",),
-    "pound sterling": ("gbp",),
-    "mm": ("mm", "millimeter", "millimetre"),
-    "cm": ("cm", "centimeter", "centimetre"),
-    "m": ("m", "meter", "metre"),
-    "km": ("km", "kilometer", "kilometre"),
-    "inch": ("in", "inch", "inche"),
-    "foot": ("ft", "foot", "feet"),
-    "yard": ("yd", "yard"),
-    "mile": ("mi", "mile"),
-    "mg": ("mg", "milligram"),
-    "gram": ("g", "gm", "gram"),
-    "kg": ("kg", "kilogram"),
-    "ounce": ("oz", "ounce"),
-    "pound": ("lb", "pound"),
-    "ton": ("ton", "tonne"),
-    "second": ("s", "sec", "second"),
-    "minute": ("min", "minute"),
-    "hour": ("h", "hr", "hour"),
-    "day": ("day",),
-    "week": ("week",),
-    "month": ("month",),
-    "year": ("yr", "year"),
-    "ml": ("ml", "milliliter", "millilitre"),
-    "liter": ("l", "liter", "litre"),
-    "gallon": ("gal", "gallon"),
-    "quart": ("quart",),
-    "pint": ("pint",),
-    "acre": ("acre",),
-    "mile/hour": ("mph",),
-    "km/hour": ("kmph", "kph"),
-    "foot/second": ("fps",),
-    "unit": ("unit",),
-}
-_CANONICAL = {spelling: unit for unit, names in _UNITS.items() for spelling in names}
-_RATE = re.compile(r"\s+per\s+|\s*/\s*")
-
-# what a word right behind a number, the #, makes of it
-_CHANGES = {"dozen": r"(#) \cdot 12", "squared": "(#)^{2}", "cubed": "(#)^{3}", "factorial": "(#)!"}
-_PARTS = ("halves", "thirds", "fourths", "fifths", "sixths", "sevenths", "eighths", "ninths")
-_CHANGES |= {word: rf"\frac{{#}}{{{n}}}" for n, word in enumerate(_PARTS, start=2)}
-_POWERS_OF_TEN = {
-    "tens": 1,
-    "hundred": 2,
-    "thousand": 3,
-    "million": 6,
-    "billion": 9,
-    "trillion": 12,
-}
-_POWERS_OF_TEN |= {"tenths": -1, "hundredths": -2, "thousandths": -3}
-_CHANGES |= {word: rf"(#) \cdot 10^{{{power}}}" for word, power in _POWERS_OF_TEN.items()}
-# words behind a number that make another statement of it, so that they cannot be dropped
-_STATEMENTS = (  # noqa: SIM905
-    "or and least most than over under above below about around almost nearly roughly approx "
-    "approximately not no never negative minus plus divided multiplied mod modulo remainder power "
-    "root choose base percent double twice half third quarter quarters fourth fifth sixth seventh "
-    "eighth ninth tenth hundredth thousandth dozens hundreds thousands millions billions"
-).split()
-_NO_REMARK = frozenset(_STATEMENTS) | frozenset(_CHANGES)
-
-_POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
-_LETTER_UNIT = re.compile(
-    r"(?P<value>.*[\d)}])\s*(?P<letter>[A-Za-z])(?:\s*\^\s*\{?(?P<power>[23])\}?)?"
-)
 
 _SMALL = (  # noqa: SIM905
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen"
 ).split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
-_NUMBER_WORDS = {word: n for n, word in enumerate(_SMALL)}
-_NUMBER_WORDS |= {word: 10 * n for n, word in enumerate(_TENS, start=2)}
-_NUMBER_WORDS |= {
+NUMBER_WORDS = {word: n for n, word in enumerate(_SMALL)}
+NUMBER_WORDS |= {word: 10 * n for n, word in enumerate(_TENS, start=2)}
+NUMBER_WORDS |= {
     f"{ten} {_SMALL[n]}": 10 * k + n for k, ten in enumerate(_TENS, start=2) for n in range(1, 10)
 }
 
@@ -98,12 +25,22 @@ _CLOCK = re.compile(
 _CHOICE_WORD = r"(?:(?i:(?:the )?(?:correct )?(?:option|choice|answer)(?: is)?)\s*:?\s*)?"
 _CHOICE = re.compile(_CHOICE_WORD + r"\(?([A-Z])[).]?")
 _CHOICE_AND_VALUE = re.compile(
-    _CHOICE_WORD + r"\(?([A-Z])\)\s*(?!and\b|or\b|is\b|not\b)"
+    _CHOICE_WORD + r"\(?([A-Z])\)\s*(?!(?:and|or|is|not|wrong|incorrect)\b)"
     r"(-?(?:[\dA-Za-z]|\\(?:frac|sqrt|pi|\$)).*)"
 )
 _NOTHING = re.compile(
     r"(?:there (?:is|are) )?no (?:(?:such|real|integer|valid|possible|positive) )*"
     r"(?:solution|root|value|number)s?(?: exists?)?|none|(?:empty|null) set"
+)
+# words before a value, as in "twice the answer is", with which it is not the value asked for
+_OTHER_VALUE = re.compile(
+    r"\b(?:not|no(?!\.)|never|cannot|\w+n.?t|neither|nor|wrong|incorrect|false|except|without"
+    r"|invalid|rejected|excluded|extraneous"
+    r"|minus|plus|twice|double|triple|half|times the|third of|quarter of"
+    r"|about|around|approx\w*|nearly|almost|roughly|at (?:least|most)|up to"
+    r"|(?:more|less|fewer|greater|smaller|larger) than"
+    r"|negative|negation|reciprocal|(?:opposite|inverse|square|cube|root|logarithm) of)\b",
+    re.IGNORECASE,
 )
 _NO_EXISTENCE = re.compile(r"dne|(?:\w+ )?(?:does not|doesnt) exist")
 
@@ -123,56 +60,7 @@ def _number_of(words: list[str], large: tuple[tuple[str, int], ...]) -> int | No
             few = _number_of(rest[1:] if rest[:1] == ["and"] else rest, large[k + 1 :])
             few = 0 if not rest else few
             return None if not many or few is None or few >= size else many * size + few
-    return _NUMBER_WORDS.get(" ".join(words))
-
-
-def changed(value: str, name: str) -> tuple[str, str] | None:
-    r"""The number that the first word of `name` makes of `value`, and the words left.
-
-    ``("3", "dozen eggs")`` -> (``(3) \cdot 12``, ``eggs``); None where that word changes nothing.
-    """
-    word, _, rest = name.partition(" ")
-    template = _CHANGES.get(word.lower())
-    return None if template is None else (template.replace("#", value), rest)
-
-
-def is_remark(text: str) -> bool:
-    """Whether the words behind a number only say what it counts: they may be left out."""
-    if re.fullmatch(r"[A-Za-z .\-]+", text) is None:
-        return False
-    words = re.findall(r"[a-z]+", text.lower())
-    return not any(word in _NO_REMARK or word in _NUMBER_WORDS for word in words)
-
-
-def unit_of(text: str, power: int = 1) -> tuple[str, int] | None:
-    """``"square cm"`` -> ("cm", 2), ``"ft per second"`` -> ("foot/second", 1), else None."""
-    words = re.sub(r"[.,]", "", text.lower()).split()
-    while words and words[0] in _POWERS:
-        power = _POWERS[words[0]]
-        words = words[1:]
-    if len(words) > 1 and words[-1] in _POWERS:  # cm squared
-        power = _POWERS[words[-1]]
-        words = words[:-1]
-    name = " ".join(words)
-    if raised := re.fullmatch(r"(.*\w)\s*\^\s*([23])", name):
-        name, power = raised[1], int(raised[2])
-    for spelling in (name, name.removesuffix("s"), name.removesuffix("es")):
-        if spelling in _CANONICAL:
-            return _CANONICAL[spelling], power
-    return _rate_of(_RATE.split(name), power)
-
-
-def _rate_of(names: list[str], power: int) -> tuple[str, int] | None:
-    sides = [unit_of(name) for name in names] if len(names) == 2 else []
-    plain = sides and all(side is not None and side[1] == 1 for side in sides)
-    return ("/".join(side[0] for side in sides if side), power) if plain else None
-
-
-def letter_unit(latex: str) -> tuple[str, tuple[str, int]] | None:
-    """``"5 m"`` -> ("5", ("m", 1)): a value with a unit of one letter, or a product with m."""
-    match = _LETTER_UNIT.fullmatch(latex)
-    unit = unit_of(match["letter"], int(match["power"] or 1)) if match else None
-    return (match["value"], unit) if match and unit else None
+    return NUMBER_WORDS.get(" ".join(words))
 
 
 def clock_time(text: str) -> tuple[int, bool] | None:
@@ -204,6 +92,11 @@ def choice_and_value(text: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
+def names_another_value(text: str) -> bool:
+    """Whether words such as "The answer is not" or "Half of it" announce a value not asked for."""
+    return _OTHER_VALUE.search(text) is not None
+
+
 def says_nothing(plain: str) -> bool:
     """Whether `plain_words` say that there is no solution."""
     return _NOTHING.fullmatch(plain) is not None
@@ -215,8 +108,13 @@ def says_no_existence(plain: str) -> bool:
 
 
 def plain_words(text: str) -> str:
-    """Fold case, punctuation, blanks and a leading article: how two texts are compared."""
-    words = re.sub(r"[^\w\s]", "", text.casefold()).split()
-    if len(words) > 1 and words[0] in ("a", "an", "the"):
+    """Fold case, punctuation, blanks and a leading article: how two texts are compared.
+
+    What may tell texts apart stays: the case of single letters, signs, a point between digits.
+    """
+    text = re.sub(r"(?<=[A-Za-z])-(?=[A-Za-z]{2})|(?<!\d)[,;:]|[,;:](?!\d)", " ", text)
+    text = re.sub(r"(?<!\d)\.|\.(?!\d)|[!'\"()\[\]]", "", text)
+    words = [word if len(word) == 1 else word.casefold() for word in text.split()]
+    if len(words) > 1 and len(words[1]) > 1 and words[0].lower() in ("a", "an", "the"):
         words = words[1:]
     return " ".join(words)

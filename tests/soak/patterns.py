@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable
 
-from lens_ref.verifier import MAX_ANSWER_CHARS, algebra, extract_boxed, words
+from lens_ref.verifier import MAX_ANSWER_CHARS, algebra, amounts, extract_boxed, units, words
 from lens_ref.verifier.reading import read
 from lens_ref.verifier.spelling import merge_thousands, respell
 
@@ -18,7 +18,8 @@ UNITS = (
     r"\text{in base ", "} ", "} {", r"\phantom{", "no real ", "and ", r"\pm", "(1)", r"\alpha",
     "option ", "1st", "a.", r"\dots", r"\left ", r",\!", "3:", r"\text{is ", "(a,", "1_", "f(",
     r"\mathbf{a", "5 cm ", "3 dozen ", r"\cup ", r"\in ", "[1,2)", r"\{1,", "|1", "&1", r"\dot1",
-    "x**", "+/-", "1e3", "one hundred ", "]0,1[", r"{1 \choose ",
+    "x**", "+/-", "1e3", "one hundred ", "]0,1[", r"{1 \choose ", "-a", "an ", r"1\text{h}",
+    "1' ", r"\lfloor ", "red ", r"\text{a}/",
 )  # fmt: skip
 STARTS = ("", "1", "a", "A(", r"\text{", r"\begin{matrix}", r"\$", "0.")
 ENDS = ("", "!", "}", r"\ldots")
@@ -26,7 +27,7 @@ ENDS = ("", "!", "}", r"\ldots")
 READERS: tuple[Callable[[str], object], ...] = (
     respell, merge_thousands, read, algebra._exact, algebra.simple_fraction,
     algebra._SIDE_BY_SIDE.search, words.plain_words, words.clock_time, words.choice_and_value,
-    words.number_word, words.is_remark,
+    words.number_word, words.names_another_value, units.read_unit, amounts._compound,
 )  # fmt: skip
 
 
