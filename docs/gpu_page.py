@@ -7,6 +7,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from lens_ref.rlvr.report_data import display
+
 NONE_YET = "No figures are committed yet: `python -m benchmarks.gpu` measures them."
 MODELS = {"qwen2.5-3b": "Qwen2.5-3B", "llama-3.1-8b": "Llama-3.1-8B"}
 VARIANTS = {
@@ -30,6 +32,7 @@ def page(folder: Path) -> str:
         step(parts.get("rollouts"), parts.get("advantages")),
         growth(parts.get("growth")),
         memory(parts),
+        noted(parts.get("noted")),
     ]
     return "\n\n".join(filter(None, sections)) or NONE_YET
 
@@ -149,6 +152,33 @@ def memory(parts: dict[str, Any]) -> str:
     ]
     head = "**Inside 24 GB**, answers of 1,024 tokens, by the train command itself:\n\n"
     return head + "\n".join(lines) if lines else ""
+
+
+def noted(part: dict[str, Any] | None) -> str:
+    """Runs of which only the console's figures are left."""
+    if part is None:
+        return ""
+    small, large = part["gsm8k"], part["qlora"]
+    runs = [
+        f"{display(name)} was ended from outside after {run['updates']} of "
+        f"{small['asked_updates']} updates, its pass@1 {decimal(run['before'])} before and "
+        f"{decimal(run['after'])} after {small['between']}"
+        for name, run in small["runs"].items()
+    ]
+    return (
+        f"**Runs of which only the console is left** ({part['note']}; torch "
+        f"{part['versions']['torch']}). `{small['recipe']}`: {'; '.join(runs)} "
+        f"({small['test_questions']} test questions, {small['answers']} answers each). Every "
+        f"update had another adapter hash, and the drift stayed at {decimal(small['largest_drift'])} "
+        f"nats and below. `{large['recipe']}`, {large['updates']} updates on random weights, torch "
+        f"held to {large['limit_gb']} GB: {large['peak_gb']} GB allocated at the peak, transformers "
+        f"sampled {large['tokens_per_second']} tokens/s."
+    )
+
+
+def decimal(number: float) -> str:
+    """.154"""
+    return f"{number:.3f}".lstrip("0")
 
 
 def where(part: dict[str, Any]) -> str:

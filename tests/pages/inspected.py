@@ -77,7 +77,11 @@ def ray(arguments: list[str], again: Again) -> None:
     if "--" in arguments:
         bash, script, *rest = arguments[arguments.index("--") + 1 :]
         assert bash == "bash"
-        again(" ".join([str(Path("recipes") / Path(script).relative_to(Path.cwd() / "recipes")), *rest]))
+        again(
+            " ".join(
+                [str(Path("recipes") / Path(script).relative_to(Path.cwd() / "recipes")), *rest]
+            )
+        )
 
 
 def python3(arguments: list[str], again: Again) -> None:
@@ -116,4 +120,3 @@ def make(arguments: list[str], again: Again) -> None:
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
     for script in re.findall(r"python (\w\S+\.py)", done.stdout):
         assert (ROOT / script).is_file(), script
-
