@@ -169,10 +169,11 @@ def noted(part: dict[str, Any] | None) -> str:
         f"**Runs of which only the console is left** ({part['note']}; torch "
         f"{part['versions']['torch']}). `{small['recipe']}`: {'; '.join(runs)} "
         f"({small['test_questions']} test questions, {small['answers']} answers each). Every "
-        f"update had another adapter hash, and the drift stayed at {decimal(small['largest_drift'])} "
-        f"nats and below. `{large['recipe']}`, {large['updates']} updates on random weights, torch "
-        f"held to {large['limit_gb']} GB: {large['peak_gb']} GB allocated at the peak, transformers "
-        f"sampled {large['tokens_per_second']} tokens/s."
+        f"update had another adapter hash, and the drift stayed at "
+        f"{decimal(small['largest_drift'])} nats and below. `{large['recipe']}`, "
+        f"{large['updates']} updates on random weights, torch held to {large['limit_gb']} GB: "
+        f"{large['peak_gb']} GB allocated at the peak, transformers sampled "
+        f"{large['tokens_per_second']} tokens/s."
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TRAIN, EVALUATE = "lens_ref.train", "lens_ref.evaluate"
+DOCS, PAGE = "tests/test_docs.py", "tests/engines/test_page.py"
 
 TINY = (
     *("steps=2", "data.train_questions=24", "data.test_questions=4", "eval.every=2", "eval.n=2"),
@@ -69,9 +70,18 @@ STAND_INS = {
 
 # Commands that a named test tries better than could be done here.
 TRIED_ELSEWHERE = {
-    "python docs/build.py": "tests/test_docs.py::test_numbers_and_metrics_page_are_those_of_the_results",
+    "python docs/build.py": f"{DOCS}::test_numbers_and_metrics_page_are_those_of_the_results",
     "python -m tests.dangers": "tests/test_dangers.py::test_the_repository_has_no_dangerous_call",
 }
+
+# The same for blocks of Python: (page, a line of the block).
+PYTHON_ELSEWHERE = {
+    ("docs/engines.md", "import torch"): f"{PAGE}::test_the_plain_loop_solves_what_grpo_leaves",
+    ("docs/engines.md", "from trl import"): f"{PAGE}::test_the_trl_example_trains",
+}
+
+# Commands of more than a few seconds, by how they begin: for `make test` alone.
+SLOW = ("for seed in 0 1 2 3 4", "python -m lens_ref.tiny.study --out FOLDER")
 
 # Programs that are not started: what they install, serve or need a cluster for is not at hand. The
 # function of `inspected` that looks at the arguments instead.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,17 +13,21 @@ import torch
 from tests.pages import places, tables
 from tests.pages.reading import SHELLS, Block, all_blocks
 from tests.pages.trying import Trial
-from tests.rlvr.conftest import *  # noqa: F403  (offline)
 
 BLOCKS = all_blocks()
 INLINE = {b.text: b for b in reversed(BLOCKS) if b.language == "inline"}
 
 
-def commands() -> list[Block]:
+def commands() -> list[Any]:
     """Blocks of the shell, and each command within a line once."""
     skipped = tuple(tables.NO_COMMANDS)
     blocks = [b for b in BLOCKS if b.language in SHELLS and not b.text.startswith(skipped)]
-    return blocks + [b for text, b in sorted(INLINE.items()) if text not in tables.MENTIONED]
+    blocks += [b for text, b in sorted(INLINE.items()) if text not in tables.MENTIONED]
+    return [
+        pytest.param(b, marks=[pytest.mark.slow] if b.text.startswith(tables.SLOW) else [], id=name)
+        for b in blocks
+        for name in [f"{b.where} {b.text.splitlines()[0][:40]}"]
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +47,6 @@ def trial(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("block", commands(), ids=lambda block: block.where)
+@pytest.mark.parametrize("block", commands())
 def test_a_command_runs(block: Block, trial: Trial) -> None:
     trial.block(block)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,14 +85,24 @@ class Trial:
         stand_ins.light(self.patch)
         arguments = shortened(name, arguments)
         self.patch.setattr(sys, "argv", [name, *arguments])
-        try:
+        self.patch.setattr(sys, "excepthook", sys.excepthook)  # commands set their own
+        status = run_main(name, module)
+        assert not status, f"{name} {' '.join(arguments)} ended with status {status}"
+
+
+def run_main(name: str, module: bool) -> int | str | None:
+    """What `python -m name` or `python name` does in this process; returns the exit status."""
+    try:
+        with warnings.catch_warnings():
+            # that a module was imported before it is run again
+            warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
             if module:
                 runpy.run_module(name, run_name="__main__", alter_sys=True)
             else:
                 runpy.run_path(str(ROOT / name), run_name="__main__")
-        except SystemExit as left:
-            assert not left.code, f"{name} {' '.join(arguments)} ended with status {left.code}"
-        assert Path.cwd() == self.place
+    except SystemExit as left:
+        return left.code
+    return 0
 
 
 def shortened(name: str, arguments: list[str]) -> list[str]:
