@@ -99,7 +99,7 @@ INSPECTED = {
 }
 
 # Spans in prose that name a command; what they command is on another line or page.
-MENTIONED = {
+MENTIONED = (
     "python -O",
     "git rev-parse",
     "git status",
@@ -108,7 +108,7 @@ MENTIONED = {
     "ray status",
     "python -m lens_ref.report",
     "python -m lens_ref.tiny.study",
-}
+)
 
 # Words of a command that stand for something, where no file of that name can.
 PLACEHOLDERS = {"NAME": "ngrpo"}

@@ -20,6 +20,7 @@ from lens_ref.reporting.paper import published
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.logprobs import LOGITS_CHUNK
 from lens_ref.rlvr.statistics import RESAMPLES, detectable
+from lens_ref.rlvr.untrusted import secrets
 from lens_ref.tiny import study, task
 from lens_ref.tiny.study import METHODS
 from lens_ref.verifier import MAX_ANSWER_CHARS, algebra, grading
@@ -27,6 +28,7 @@ from notebooks.exercises import checks  # noqa: F401  (it fills EXERCISES)
 from notebooks.exercises.checking import EXERCISES
 from tests.pages.inspected import PROJECT
 from tests.pages.reading import ROOT, pages
+from tests.rlvr.test_estimates import HARD, HARD_SHARED, SHARED
 from tests.soak import long
 from toy import reference
 from toy.tables import compare, read_table
@@ -151,6 +153,8 @@ STATED: list[Stated] = [
     ("docs/gpu.md", "({} MiB)", lambda: LOGITS_CHUNK["cuda"] * 4 // 2**20),
     ("docs/evaluation.md", "`math-test` ({:,})", lambda: questions.source("math-test").expect),
     ("docs/evaluation.md", "`gsm8k-test` ({:,})", lambda: questions.source("gsm8k-test").expect),
+    ("docs/evaluation.md", "holds {} of the 5,000 MATH", lambda: SHARED),
+    ("docs/evaluation.md", "{:.1f} % of levels 4 and 5", lambda: 100 * HARD_SHARED / HARD),
     ("docs/evaluation.md", "{:,} resamples", lambda: RESAMPLES),
     ("docs/evaluation.md", "Up to {} questions that differ", lambda: resampling.ENUMERATED),
     ("docs/evaluation.md", "(`--n`, default {})", lambda: build_parser().get_default("n")),
@@ -286,3 +290,9 @@ def test_corpora_were_chosen_on_other_seeds() -> None:
     assert "seeds 100 to 102 and 201 to 205" in prose("results/README.md")
     assert seeds_of("curves") == ["0", "1", "2", "3", "4"]
     assert "seeds 0 to 4 of `curves.csv` were never used" in prose("results/README.md")
+
+
+def test_how_long_a_secret_is() -> None:
+    assert "(8 characters or more)" in prose("SECURITY.md")
+    assert not secrets({"A_TOKEN": "x" * 7})
+    assert secrets({"A_TOKEN": "x" * 8})
