@@ -7,6 +7,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from lens_ref.rlvr.report_data import display
+
 NONE_YET = "No figures are committed yet: `python -m benchmarks.gpu` measures them."
 MODELS = {"qwen2.5-3b": "Qwen2.5-3B", "llama-3.1-8b": "Llama-3.1-8B"}
 VARIANTS = {
@@ -30,6 +32,8 @@ def page(folder: Path) -> str:
         step(parts.get("rollouts"), parts.get("advantages")),
         growth(parts.get("growth")),
         memory(parts),
+        profile(parts.get("profile")),
+        noted(parts.get("noted")),
     ]
     return "\n\n".join(filter(None, sections)) or NONE_YET
 
@@ -155,6 +159,79 @@ def memory(parts: dict[str, Any]) -> str:
     ]
     head = "**Inside 24 GB**, answers of 1,024 tokens, by the train command itself:\n\n"
     return head + "\n".join(lines) if lines else ""
+
+
+def profile(part: dict[str, Any] | None) -> str:
+    """Where the time of a sync and of a rollout goes."""
+    if part is None:
+        return ""
+    sync, rates = part["sync"], part["tokens_per_second"]
+    everyone = [rate for model in rates.values() for rate in model["vllm"]]
+    with_logprobs = [
+        rate
+        for model in rates.values()
+        for key in ("vllm_logprobs", "lens_ref")
+        for rate in model[key]
+    ]
+    ours = [rate for model in rates.values() for rate in model["lens_ref"]]
+    small, large = part["step_of_16_milliseconds"].values()
+    whole, *shares = part["profile_seconds"].items()
+    named = ", ".join(f"{name} ({seconds / whole[1]:.0%})" for name, seconds in shares)
+    bare = part["without_graphs"]
+    steps = bare["answers"] * bare["mean_tokens"] / bare["at_once"]
+    a_sync = (
+        f"**A sync** of an adapter of rank {sync['rank']} for Qwen2.5-3B, its check included, "
+        f"takes {spread(sync['after_seconds'])} s ({where(part)}). It had taken "
+        f"{spread(sync['before_seconds'])} s: vLLM pinned each of {sync['tensors']} tensors "
+        f"({sync['pin_milliseconds']} ms each), and scaling one on the CPU took "
+        f"{sync['scale_milliseconds']} ms with {sync['threads']} threads. Adapters are now "
+        "loaded unpinned, by one thread."
+    )
+    limits = (
+        "**What limits a rollout** is vLLM's Python more than the GPU: a step of 16 answers "
+        f"takes {small} ms with a 0.5B model and {large} ms with Qwen2.5-3B, one of 512 answers "
+        f"{512e3 / max(ours):.0f} to {512e3 / min(ours):.0f} ms with either. Without "
+        f"log-probabilities vLLM gives {min(everyone):,} to {max(everyone):,} tokens/s, with "
+        "them (alone or through this project) "
+        f"{min(with_logprobs):,} to {max(with_logprobs):,}. A profile of Python names {named}. "
+        f"Of more than 512 answers at once vLLM captures no CUDA graph by itself: "
+        f"{bare['at_once']:,} took {bare['seconds'] / steps * 1e3:.0f} ms a step; graphs now "
+        f"reach to `rollout.vllm.max_sequences`. The figures were {part['note']}."
+    )
+    return f"{a_sync}\n\n{limits}"
+
+
+def spread(values: list[float]) -> str:
+    """0.46 to 0.63"""
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def noted(part: dict[str, Any] | None) -> str:
+    """Runs of which only the console's figures are left."""
+    if part is None:
+        return ""
+    small, large = part["gsm8k"], part["qlora"]
+    runs = [
+        f"{display(name)} was ended from outside after {run['updates']} of "
+        f"{small['asked_updates']} updates, its pass@1 {decimal(run['before'])} before and "
+        f"{decimal(run['after'])} after {small['between']}"
+        for name, run in small["runs"].items()
+    ]
+    return (
+        f"**Runs of which only the console is left** ({part['note']}; torch "
+        f"{part['versions']['torch']}). `{small['recipe']}`: {'; '.join(runs)} "
+        f"({small['test_questions']} test questions, {small['answers']} answers each). Every "
+        f"update had another adapter hash, and the drift stayed at "
+        f"{decimal(small['largest_drift'])} nats and below. `{large['recipe']}`, "
+        f"{large['updates']} updates on random weights, torch held to {large['limit_gb']} GB: "
+        f"{large['peak_gb']} GB allocated at the peak, transformers sampled "
+        f"{large['tokens_per_second']} tokens/s."
+    )
+
+
+def decimal(number: float) -> str:
+    """.154"""
+    return f"{number:.3f}".lstrip("0")
 
 
 def where(part: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ def page() -> str:
         "# What each method does to a group in which every answer is wrong",
         "",
         "Every method is a call, `methods.get(name)(rollouts)`, and trains with "
-        "`python -m lens_ref.train --method name`. This page is written by `python docs/build.py` "
+        "`python -m lens_ref.train --method NAME`. This page is written by `python docs/build.py` "
         "from the specs, and the numbers by calling the methods.",
         "",
         "| method | a negative group | in sign and size | cost beyond GRPO |",

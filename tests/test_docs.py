@@ -50,13 +50,10 @@ def test_the_readme_names_every_preset(preset: str) -> None:
     assert f"`{preset}`" in README
 
 
-def test_files_and_targets_that_the_readme_names_exist() -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / link).exists(), link
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in re.findall(r"make ([a-z-]+)", README):
-        assert re.search(rf"^{target}:", makefile, re.M), target
-    for folder in re.findall(r"^([a-z_/]+/)  ", README, re.M):
+def test_folders_of_the_map_exist() -> None:
+    folders = re.findall(r"^([a-z_/]+/)  ", README, re.M)
+    assert len(folders) > 10
+    for folder in folders:
         assert (ROOT / folder).is_dir(), folder
 
 

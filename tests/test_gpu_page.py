@@ -75,3 +75,41 @@ def test_the_tables(gpu_page: Any, tmp_path: Path) -> None:
     assert "0.40 ms" in text
     assert "Qwen2.5-3B: peak 21.5 GB" in text
     assert "30.0" not in text
+
+
+def test_what_was_only_noted_says_so(gpu_page: Any, tmp_path: Path) -> None:
+    run = {"updates": 7, "before": 0.25, "after": 0.5}
+    small = {"recipe": "small", "asked_updates": 9, "test_questions": 11, "answers": 3}
+    small |= {"between": 5, "largest_drift": 0.004, "runs": {"lens": run}}
+    large = {"recipe": "large", "updates": 2, "limit_gb": 24, "peak_gb": 16.5}
+    large |= {"tokens_per_second": 123}
+    write(tmp_path, "noted", note="from the console", gsm8k=small, qlora=large)
+    page = gpu_page.page(tmp_path)
+    assert "(from the console; torch 2.11.0)" in page
+    assert (
+        "ended from outside after 7 of 9 updates, its pass@1 .250 before and .500 after 5" in page
+    )
+    assert "16.5 GB allocated at the peak, transformers sampled 123 tokens/s." in page
+
+
+def test_what_limits_a_rollout(gpu_page: Any, tmp_path: Path) -> None:
+    rates = {"vllm": [30000, 20000], "vllm_logprobs": [16000], "lens_ref": [25600, 12800]}
+    sync = {"rank": 8, "tensors": 6, "pin_milliseconds": 3, "scale_milliseconds": 5, "threads": 4}
+    write(
+        tmp_path,
+        "profile",
+        note="noted",
+        sync=sync | {"before_seconds": [3.0, 2.0], "after_seconds": [0.5, 0.25]},
+        tokens_per_second={"0.5B": rates},
+        step_of_16_milliseconds={"0.5B": 4.6, "3B": 5.1},
+        profile_seconds={"all": 20.0, "scheduling": 5.0},
+        without_graphs={"at_once": 1000, "answers": 2000, "mean_tokens": 100, "seconds": 20.0},
+    )
+    page = gpu_page.page(tmp_path)
+    assert "takes 0.25 to 0.50 s" in page
+    assert "It had taken 2.00 to 3.00 s" in page
+    assert "one of 512 answers 20 to 40 ms" in page
+    assert "gives 20,000 to 30,000 tokens/s" in page
+    assert "12,800 to 25,600" in page
+    assert "scheduling (25%)" in page
+    assert "1,000 took 100 ms a step" in page

@@ -1,7 +1,7 @@
 """Docstrings are written to be read in an editor; here they become what Sphinx can read.
 
 `name` is code, *word* and **word** are stressed, |o| and a* are meant as they stand, and what is
-indented below a paragraph is shown as written.
+indented below a paragraph, or stands at Python's prompt, is shown as written.
 """
 
 from __future__ import annotations
@@ -22,11 +22,17 @@ def indent(line: str) -> int:
 
 
 def marked_blocks(lines: list[str]) -> list[str]:
-    """`::` before every block that is indented below a blank line: formulas, commands, tables."""
+    """`::` before every block that is indented below a blank line: formulas, commands, tables. Such
+    lines, and examples at Python's prompt, are marked by a null byte."""
     out: list[str] = []
     block: int | None = None  # indentation of the block that a line is in
     before = 0  # indentation of the last line with text
+    example = False  # within what Python's prompt shows
     for i, line in enumerate(lines):
+        example = bool(line.strip()) and (example or line.lstrip().startswith(">>>"))
+        if example:
+            out.append("\0" + line)
+            continue
         if not line.strip():
             out.append(line)
             continue

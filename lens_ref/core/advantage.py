@@ -140,6 +140,9 @@ class LensConfig:
     def preset(name: str, **changes: Any) -> LensConfig:
         """A named reading of the paper, with further fields changed where given.
 
+        >>> LensConfig.preset("likelihood", alpha=0.5).mixed_norm
+        'demean'
+
         Raises:
             ValueError: an unknown preset or field, with the nearest known one.
         """
@@ -162,6 +165,16 @@ def lens_advantages(
     rollouts: Rollouts, config: LensConfig | None = None, log_estimate: Tensor | None = None
 ) -> Signal:
     """The LENS advantages of a batch of groups, each group on its own.
+
+    >>> confidence = torch.tensor([[0.6, 0.6, 0.3, 0.3]])  # four wrong answers of one token
+    >>> wrong = Rollouts(torch.zeros(1, 4), confidence.log(), torch.ones(1, 4))
+    >>> signal = lens_advantages(wrong)
+    >>> signal.info["odds"]  # D = 1.2
+    tensor([[1.0000, 1.0000, 0.3333, 0.3333]])
+    >>> signal.info["calibrated_reward"]  # a quarter of them
+    tensor([[-0.2500, -0.2500, -0.0833, -0.0833]])
+    >>> signal.advantages  # the mean is −1/6, α is 1/4: ∓1/48
+    tensor([[-0.0208, -0.0208,  0.0208,  0.0208]])
 
     Args:
         rollouts: `[B, G]` rewards, sequence log-probabilities and lengths.

@@ -24,6 +24,9 @@ def length_normalized(logprobs: Tensor, lengths: Tensor) -> Tensor:
     with all the weight. On π̄ the practical rule is exactly the preference framework with
     ρ = π^(1−1/|o|) held fixed, and length 1 leaves π̄ = π.
 
+    >>> length_normalized(torch.tensor([-20.0, -32.0]), torch.tensor([80, 100]))
+    tensor([-0.2500, -0.3200])
+
     Args:
         logprobs: `[..., G]` sequence log-probabilities in nats: the sum over response tokens, EOS
             included, of the sampling policy at the sampling temperature.

@@ -36,6 +36,12 @@ def importance_difficulty(
 ) -> Tensor:
     """log D_imp, the importance-sampling estimate of eq. (D_imp).
 
+    >>> confidence = torch.tensor([0.5, 0.25, 0.25, 0.1])
+    >>> importance_difficulty(torch.tensor([1.0, 1.0, 0.0, 0.0]), confidence.log()).exp()
+    tensor(0.6667)
+
+    That is 1 / ((2 + 4) / 4).
+
     Args:
         rewards: `[..., G]` in [0, 1]; fractional rewards estimate 1/Σ p*.
         log_confidence: `[..., G]` nats: log π, or log π̄ for the reading that makes the practical
@@ -66,6 +72,9 @@ def difficulty(
     valid: Tensor | None = None,
 ) -> Tensor:
     """log D: max(log D_imp, log(guard · max π)); a negative group takes the guard alone.
+
+    >>> difficulty(torch.zeros(3), torch.tensor([0.9, 0.5, 0.2]).log()).exp()
+    tensor(1.8000)
 
     Args:
         rewards: `[..., G]` in [0, 1].

@@ -128,6 +128,9 @@ class Signal:
 def group_kind(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     """0 for a negative group (every reward 0), 2 for a correct one (every reward 1), else 1.
 
+    >>> group_kind(torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]))
+    tensor([0, 1, 2])
+
     Args:
         rewards: `[..., G]` in [0, 1].
         valid: `[..., G]` bool; other rows do not count. A group without a valid row has kind 0.
@@ -204,6 +207,10 @@ def neg_to_mixed_rms(
 ) -> Tensor:
     """RMS advantage of the negative groups over that of the mixed ones: how loud the signal from
     all-wrong groups is. As printed, LENS gives about 1:1000 at G = 16.
+
+    >>> advantages = torch.tensor([[0.1, -0.1], [1.0, -1.0]])
+    >>> neg_to_mixed_rms(advantages, torch.tensor([0, 1]), advantages != 0)
+    tensor(0.1000)
 
     Args:
         advantages: `[B, G]` or `[B, G, T]`.

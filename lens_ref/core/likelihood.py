@@ -37,6 +37,9 @@ from lens_ref.core.weight import log1mexp, odds_from_log, weight
 def true_difficulty(p_star: Tensor, preference: Tensor | None = None) -> Tensor:
     """D = 1 / Σ_o p*(o) ρ(o), eqs. (difficulty) and (difficulty with preference).
 
+    >>> true_difficulty(torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]))
+    tensor([1.0000, 0.5000])
+
     D lies in (0, 1] only if the correct answers weigh at least 1 in sum; fractional p* and other
     preferences give any positive number.
 
@@ -63,6 +66,10 @@ def mle_loss(
 ) -> Tensor:
     """The boxed loss L̂, eq. (boxed loss): the mean negative log-likelihood over samples.
 
+    >>> log_pi = torch.tensor([0.25, 0.5]).log()
+    >>> mle_loss(log_pi, torch.tensor([1.0, 0.0]), 1.0)  # (log 4 + log 2) / 2
+    tensor(1.0397)
+
     Args:
         log_pi: `[...]` log π_θ(o_i|q_i) of each sample, nats; differentiable.
         rewards: `[...]` in [0, 1].
@@ -85,6 +92,10 @@ def bernoulli_nll(
 ) -> Tensor:
     """L̂₀ of the paper: the Bernoulli negative log-likelihood under p = π/(Dρ).
 
+    >>> log_pi = torch.tensor([0.25, 0.25]).log()
+    >>> bernoulli_nll(log_pi, torch.tensor([1.0, 0.0]), 0.5)  # p = 1/2 twice
+    tensor(0.6931)
+
     L̂₀ − L̂ = mean(r · log(Dρ)), a constant in θ. Arguments and errors as `mle_loss`; where r > 0,
     Dρ must also be finite and positive.
     """
@@ -101,6 +112,9 @@ def mle_coefficient(
 ) -> Tensor:
     """r − (1−r) π/(Dρ−π): Theorem 1 says ∇L̂ = −mean(coefficient · ∇ log π).
 
+    >>> mle_coefficient(torch.tensor([0.25, 0.8]).log(), torch.tensor([1.0, 0.0]), 1.0)
+    tensor([ 1.0000, -4.0000])
+
     Arguments and errors as `mle_loss`. Returns `[...]`, detached.
     """
     log_pi, rewards, log_bound = _samples(log_pi, rewards, difficulty, preference)
@@ -110,6 +124,9 @@ def mle_coefficient(
 
 def value(pi: Tensor, p_star: Tensor) -> Tensor:
     """J(π) = Σ_o π(o) p*(o), eq. (value): the accuracy. `[..., K]` → `[...]`, differentiable.
+
+    >>> value(torch.tensor([0.5, 0.3, 0.2]), torch.tensor([1.0, 0.0, 0.5]))
+    tensor(0.6000)
 
     Raises:
         DomainError: π negative or NaN; p* outside [0, 1].
@@ -122,7 +139,11 @@ def value(pi: Tensor, p_star: Tensor) -> Tensor:
 
 
 def value_positive(pi: Tensor, p_star: Tensor) -> Tensor:
-    """J₊ of Theorem 2: the same number as `value`."""
+    """J₊ of Theorem 2: the same number as `value`.
+
+    >>> value_positive(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0]))
+    tensor(0.5000)
+    """
     return value(pi, p_star)
 
 
@@ -130,6 +151,9 @@ def value_negative(
     pi: Tensor, p_star: Tensor, difficulty: Number, preference: Tensor | None = None
 ) -> Tensor:
     """J₋ = Σ_o π w(π/(Dρ)) (1 − p*), the confidence-weighted penalty of Theorem 2.
+
+    >>> value_negative(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0]), 1.0)  # w(1/2) / 2
+    tensor(0.1931)
 
     Args:
         pi: `[..., K]` the policy's probability of each answer; differentiable.
@@ -147,7 +171,11 @@ def value_negative(
 def value_mle(
     pi: Tensor, p_star: Tensor, difficulty: Number, preference: Tensor | None = None
 ) -> Tensor:
-    """J_MLE = J₊ − J₋, Theorem 2. Arguments and errors as `value_negative`."""
+    """J_MLE = J₊ − J₋, Theorem 2. Arguments and errors as `value_negative`.
+
+    >>> value_mle(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0]), 1.0)  # 1 − log 2
+    tensor(0.3069)
+    """
     return value_positive(pi, p_star) - value_negative(pi, p_star, difficulty, preference)
 
 
@@ -155,6 +183,9 @@ def value_mle_closed_form(
     pi: Tensor, p_star: Tensor, difficulty: Number, preference: Tensor | None = None
 ) -> Tensor:
     """1 + D Σ_o ρ (1−p*) log(1 − π/(Dρ)): equal to `value_mle` where π sums to 1.
+
+    >>> value_mle_closed_form(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0]), 1.0)
+    tensor(0.3069)
 
     Arguments and errors as `value_negative`.
     """

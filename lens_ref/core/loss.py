@@ -50,6 +50,13 @@ def grpo_loss(
 ) -> LossOutput:
     """The clipped policy-gradient loss over a batch of responses.
 
+    >>> old = torch.log(torch.tensor([[0.5], [0.5]]))
+    >>> new = torch.log(torch.tensor([[0.75], [0.25]]))  # ratios 1.5 and 0.5
+    >>> advantages, mask = torch.tensor([1.0, -1.0]), torch.ones(2, 1, dtype=torch.bool)
+    >>> out = grpo_loss(new, old, advantages, mask)
+    >>> out.loss, out.clip_fraction  # −(1.2 − 0.8) / 2; both are clipped
+    (tensor(-0.2000), tensor(1.))
+
     Args:
         new_logprobs: `[N, T]` nats, of the policy being trained, at the sampling temperature.
         old_logprobs: `[N, T]` nats, of the policy that sampled; frozen for all updates on a batch.

@@ -13,6 +13,11 @@ def pass_at_k(n: int | Tensor, c: int | Tensor, k: int | Tensor) -> float | Tens
 
     Neither "any of the first k" (which depends on the order) nor 1 − (1 − c/n)^k (biased).
 
+    >>> pass_at_k(4, 1, 2)  # three of the six pairs hold the right one
+    0.5
+    >>> pass_at_k(16, torch.tensor([0, 8, 16]), 1)
+    tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
+
     Args:
         n: answers sampled; ints, or tensors of integers that broadcast.
         c: how many of them are correct, 0 ≤ c ≤ n.

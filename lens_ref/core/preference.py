@@ -42,6 +42,10 @@ def length_preference_reward(
 ) -> Tensor:
     """The reward of a wrong answer under the preference ρ = γ^|o|.
 
+    >>> log_pi, length = torch.tensor([0.2]).log(), torch.tensor([1])
+    >>> length_preference_reward(log_pi, length, 0.0, gamma=0.6)  # −0.2 / (0.6 − 0.2)
+    tensor([-0.5000])
+
     Args:
         log_pi: `[..., G]` sequence log-probabilities, nats.
         lengths: `[..., G]` tokens, ≥ 1.

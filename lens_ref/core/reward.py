@@ -24,6 +24,10 @@ def calibrated_reward(
 ) -> Tensor:
     """r̃ = r − (1−r) · scale · π/(D−π), eq. (calibrated reward).
 
+    >>> rewards, confidence = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.5, 0.5, 0.2])
+    >>> calibrated_reward(rewards, confidence.log(), torch.tensor(1.0).log())
+    tensor([ 1.0000, -1.0000, -0.2500])
+
     Args:
         rewards: `[..., G]` in [0, 1].
         log_confidence: `[..., G]` log π or log π̄, nats.

@@ -27,6 +27,9 @@ _SLOPE_SERIES_BELOW, _SLOPE_TERMS = 0.35, 44
 def weight(z: Number) -> Tensor:
     """w(z) of Theorem 2, elementwise; differentiable.
 
+    >>> weight(torch.tensor([0.0, 0.5]))  # 0, and 2 log 2 − 1
+    tensor([0.0000, 0.3863])
+
     Args:
         z: π/D, any shape, 0 ≤ z < 1. float64 in, float64 out; half precision is upcast.
 
@@ -44,6 +47,9 @@ def weight_derivative(z: Number) -> Tensor:
 
     The appendix of the paper prints D·log(1−z) in the numerator; the D does not belong there.
 
+    >>> weight_derivative(torch.tensor([0.0, 0.5]))  # 1/2, and 4 (1 − log 2)
+    tensor([0.5000, 1.2274])
+
     Raises:
         DomainError: z < 0, z ≥ 1 or NaN.
     """
@@ -60,6 +66,9 @@ def weight_derivative(z: Number) -> Tensor:
 def odds(z: Number) -> Tensor:
     """z/(1−z) = w(z) + z·w′(z), elementwise.
 
+    >>> odds(torch.tensor([0.2, 0.5, 0.8]))
+    tensor([0.2500, 1.0000, 4.0000])
+
     Raises:
         DomainError: z < 0, z ≥ 1 or NaN.
     """
@@ -69,6 +78,9 @@ def odds(z: Number) -> Tensor:
 
 def weight_from_log(log_z: Number) -> Tensor:
     """w(z) from log z < 0 (nats), accurate as z → 0 and as z → 1.
+
+    >>> weight_from_log(torch.tensor([0.5]).log())
+    tensor([0.3863])
 
     Raises:
         DomainError: log z ≥ 0 or NaN.
@@ -83,6 +95,9 @@ def weight_from_log(log_z: Number) -> Tensor:
 def odds_from_log(log_z: Number) -> Tensor:
     """z/(1−z) from log z < 0 (nats).
 
+    >>> odds_from_log(torch.tensor([0.2, 0.5, 0.8]).log())
+    tensor([0.2500, 1.0000, 4.0000])
+
     Raises:
         DomainError: log z ≥ 0 or NaN.
     """
@@ -92,6 +107,9 @@ def odds_from_log(log_z: Number) -> Tensor:
 
 def log1mexp(log_z: Number) -> Tensor:
     """log(1 − z) from log z < 0 (nats): log(1 − e^t).
+
+    >>> log1mexp(torch.tensor([0.75]).log()).exp()
+    tensor([0.2500])
 
     Raises:
         DomainError: log z ≥ 0 or NaN.

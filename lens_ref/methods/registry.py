@@ -82,6 +82,10 @@ class MethodSpec:
     def init_state(self, **settings: float) -> State:
         """The state before the first batch.
 
+        >>> spo = spec("spo")
+        >>> spo.prior(spo.init_state(start=0.25), ["a question never seen"])
+        tensor([0.2500], dtype=torch.float64)
+
         Args:
             settings: any of `state_defaults`.
 
@@ -152,12 +156,19 @@ def register(spec: MethodSpec) -> None:
 
 
 def names() -> list[str]:
-    """The registered names, sorted."""
+    """The registered names, sorted.
+
+    >>> names()[:3]
+    ['asymre', 'avspo', 'dapo']
+    """
     return sorted(_REGISTRY)
 
 
 def spec(name: str) -> MethodSpec:
     """The spec of a method.
+
+    >>> spec("grpo").negative_class, spec("lens").negative_class
+    ('zero', 'zero_sum')
 
     Raises:
         ValueError: an unknown name, with the nearest known one.
@@ -170,6 +181,14 @@ def spec(name: str) -> MethodSpec:
 def get(name: str, **hyperparameters: Any) -> Method:
     """The method with its hyperparameters bound. Settings of its state are accepted and checked
     too; they take effect in `spec(name).init_state`.
+
+    >>> import torch
+    >>> mixed = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    >>> rollouts = Rollouts(mixed, torch.full((1, 4), -1.0), torch.ones(1, 4))
+    >>> get("dr_grpo")(rollouts).advantages
+    tensor([[ 0.7500, -0.2500, -0.2500, -0.2500]])
+    >>> get("w_reinforce", lam=0.1)(rollouts).advantages
+    tensor([[ 0.1000, -1.0000, -1.0000, -1.0000]])
 
     Raises:
         ValueError: an unknown name or hyperparameter, with the nearest known one; a bad value.

@@ -1,7 +1,7 @@
 """The treatments of negative groups on the bundled policy, seed by seed, in one resumable command.
 
     python -m lens_ref.tiny.study --out runs/study          # 20 seeds, about an hour and a half
-    python -m lens_ref.rlvr.collect runs/study/seed* --out results/tiny_study
+    python -m lens_ref.rlvr.collect runs/study/seed*/ --out results/tiny_study
 
 Every seed is one session of `python -m lens_ref.train` in a process of its own: same seed, same
 questions, one method after the other. Started again, it leaves finished seeds alone and goes on

@@ -21,6 +21,9 @@ def extract_boxed(text: str) -> str | None:
     never closes (a truncated response) does not count and leaves the balanced one before it in
     force. ``\boxed 5`` (a bare number or a single letter) counts too, and an empty box gives
     ``""``. One pass over the text: the time is linear in its length.
+
+    >>> extract_boxed(r"\boxed{5}, no: \boxed{3} and then \boxed{")
+    '3'
     """
     open_braces: list[tuple[int, int] | None] = []  # (command, content start); None: other brace
     last_command, last_content = -1, (0, 0)

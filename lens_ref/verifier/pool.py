@@ -50,7 +50,12 @@ def _verdict(reason: Reason, route: str) -> Verdict:
 
 
 class Verifier:
-    """Grades answers against golds; use it as a context manager.
+    r"""Grades answers against golds; use it as a context manager.
+
+    >>> with Verifier(workers=1) as verifier:
+    ...     verdicts = verifier.grade([r"\frac12", "7", "7"], [r"\boxed{0.5}", r"\boxed{8}", "7"])
+    >>> [(verdict.reward, verdict.reason) for verdict in verdicts]
+    [(1.0, 'correct'), (0.0, 'wrong'), (0.0, 'no_answer')]
 
     Args:
         workers: number of grading processes.

@@ -36,6 +36,7 @@ def extension(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("A:\n\n    |o| = 1\n    b\n\nC", "A:\n\n::\n\n    |o| = 1\n    b\n\nC"),
         ("Args:\n    x: `[B]` |x|", "Args:\n    x: ``[B]`` \\|x\\|"),
         ("- `a`: b\n  c\n\n- d", "- ``a``: b\n  c\n\n- d"),
+        ("p*:\n\n>>> f(x_ | p*)\n2\n\nx_", "p\\*:\n\n>>> f(x_ | p*)\n2\n\nx\\_"),
     ],
 )
 def test_a_docstring_is_read_as_it_is_meant(extension: ModuleType, written: str, read: str) -> None:

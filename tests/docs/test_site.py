@@ -24,7 +24,6 @@ from .visits import faults, served
 
 pytestmark = pytest.mark.docs
 
-CODE = re.compile(r"```.*?```|`[^`\n]+`", re.S)
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 NOTEBOOKS = [p for p in NOTEBOOKS if ".ipynb_checkpoints" not in p.parts]
 
@@ -96,22 +95,6 @@ def test_a_notebook_is_shown_with_all_its_figures(site: Path, notebook: Path) ->
 
 def test_no_link_is_dead(site: Path) -> None:
     assert dead_links(site) == []
-
-
-def test_links_work_in_the_repository_too() -> None:
-    folders = [ROOT / name for name in ("docs", "notebooks", "configs", "results", "tests")]
-    pages = [*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))]
-    dead = []
-    for page in [*pages, *NOTEBOOKS]:
-        text = page.read_text(encoding="utf-8")
-        if page.suffix == ".ipynb":
-            cells = json.loads(text)["cells"]
-            text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        text = CODE.sub("", text)
-        for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", text):
-            if "://" not in target and not (page.parent / target).exists():
-                dead.append(f"{page.relative_to(ROOT)}: {target}")
-    assert dead == []
 
 
 @pytest.mark.skipif(

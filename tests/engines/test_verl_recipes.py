@@ -304,46 +304,6 @@ def test_a_set_that_is_not_there_is_one_line(
     assert "paper/nowhere" in capsys.readouterr().err
 
 
-SHAPES = {  # weights, layers, width, KV heads, vocabulary
-    "Qwen2.5-3B": (3_085_938_688, 36, 2048, 2, 151_936),
-    "Llama-3.1-8B": (8_030_261_248, 32, 4096, 8, 128_256),
-}
-
-
-def test_the_arithmetic_of_the_readme() -> None:
-    lines = (RECIPES / "README.md").read_text(encoding="utf-8").splitlines()
-    cells = {
-        row[0].strip("*… "): row[1:]
-        for row in ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
-        if row
-    }
-    for column, (weights, layers, width, heads, vocabulary) in enumerate(SHAPES.values()):
-        kv = layers * heads * 128 * 2 * 2
-        room = 48e9 - 2 * weights
-        inputs, logits = layers * 8192 * width * 2, 8192 * vocabulary * 8
-        expected = {
-            "N": f"{weights:,}",
-            "16 B · N": f"{16 * weights / 1e9:.1f}",
-            "a GPU of 8": f"{2 * weights / 1e9:.1f}",
-            "a GPU of 16": f"{weights / 1e9:.1f}",
-            "vLLM's weights, 2 B · N, on each GPU": f"{2 * weights / 1e9:.1f}",
-            "KV a token": f"{layers} · {heads} → {kv:,} B",
-            "an answer of 2,048 + 4,096 tokens": f"{6144 * kv / 1e9:.2f}",
-            "room for KV": f"{room / 1e9:.1f}",
-            "answers of full length at once": f"{int(room / (6144 * kv))}",
-            "while sampling": f"{1.5 * weights / 1e9 + 48:.1f}",
-            "layer inputs": f"{layers} · {width:,} → {inputs / 1e9:.1f}",
-            "logits": f"{vocabulary:,} → {logits / 1e9:.1f}",
-            "while updating": f"{(2 * weights + inputs + logits) / 1e9:.1f}",
-            "a checkpoint": f"{12 * weights / 1e9:.1f}",
-        }
-        for name, number in expected.items():
-            (row,) = [key for key in cells if key == name or key.startswith(name + ":")] or [
-                key for key in cells if key.startswith(name)
-            ]
-            assert cells[row][column] == number, name
-
-
 def test_the_readmes_settings_are_the_recipes() -> None:
     text = (RECIPES / "README.md").read_text(encoding="utf-8")
     composed = config()

@@ -1,0 +1,298 @@
+"""Numbers in the prose of the pages: counts are counted, sizes are those of the code, and what was
+measured is what the files in results/ say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from lens_ref import methods
+from lens_ref.evaluate import build_parser
+from lens_ref.evaluating import questions, resampling
+from lens_ref.reporting.paper import published
+from lens_ref.rlvr.config import Config, load
+from lens_ref.rlvr.logprobs import LOGITS_CHUNK
+from lens_ref.rlvr.statistics import RESAMPLES, detectable
+from lens_ref.rlvr.untrusted import secrets
+from lens_ref.tiny import study, task
+from lens_ref.tiny.study import METHODS
+from lens_ref.verifier import MAX_ANSWER_CHARS, algebra, grading
+from notebooks.exercises import checks  # noqa: F401  (it fills EXERCISES)
+from notebooks.exercises.checking import EXERCISES
+from tests.pages.inspected import PROJECT
+from tests.pages.reading import ROOT, pages
+from tests.rlvr.test_estimates import HARD, HARD_SHARED, SHARED
+from tests.soak import long
+from toy import reference
+from toy.tables import compare, read_table
+
+ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+WORDS = f"{ONES} fifteen sixteen seventeen eighteen nineteen twenty".split()
+NUMBERS = re.compile(r"<!-- numbers: begin -->.*?<!-- numbers: end -->", re.S)
+RESULTS = ROOT / "results"
+
+
+def say(number: int) -> str:
+    """The number as a word."""
+    return WORDS[number]
+
+
+@cache
+def prose(page: str) -> str:
+    """The page on one line, without what is written from results/."""
+    return " ".join(NUMBERS.sub("", (ROOT / page).read_text(encoding="utf-8")).split())
+
+
+@cache
+def table(name: str) -> pd.DataFrame:
+    return pd.read_csv(RESULTS / name, dtype={"level": str})
+
+
+def read(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def notebooks() -> int:
+    return len(list((ROOT / "notebooks").glob("[0-9]*.ipynb")))
+
+
+def parameters() -> int:
+    text = (ROOT / "lens_ref/tiny/policy/PROVENANCE.json").read_text(encoding="utf-8")
+    return json.loads(text)["parameters"]
+
+
+def soak_hours() -> str:
+    seconds = sum(json.loads(p.read_text())["seconds"] for p in RESULTS.glob("reliability/*.json"))
+    return "an hour" if 0.9 < seconds / 3600 < 1.25 else f"{seconds / 3600:.1f} hours"
+
+
+def updates_of_512(recipe: str = "paper/common") -> str:
+    rollout, loss = load(recipe).rollout, load(recipe).loss
+    return (
+        f"{rollout.questions} questions × {rollout.responses} answers of up to "
+        f"{rollout.max_new_tokens:,} tokens, {say(loss.updates_per_rollout)} clipped updates of "
+        f"{rollout.questions * rollout.responses // loss.updates_per_rollout} answers"
+    )
+
+
+def bundled() -> tuple[int, int, int]:
+    """Updates, questions an update, answers a question of the demo."""
+    config = Config()
+    return (
+        config.steps,
+        config.rollout.questions // config.loss.updates_per_rollout,
+        config.rollout.responses,
+    )
+
+
+def gains() -> list[float]:
+    """What the paper reports of LENS beyond GRPO, pass@1, points."""
+    values = published()
+    keys = {(t, row.split(":")[0]) for t, row, _ in values}
+    ours = [(t, f"{m}: LENS (Ours)", f"{m}: GRPO baseline") for t, m in keys]
+    return [
+        float(values[t, lens, "pass@1"]) - float(values[t, grpo, "pass@1"])
+        for t, lens, grpo in ours
+        if (t, lens, "pass@1") in values
+    ]
+
+
+def spread(seeds: int) -> float:
+    """Standard deviation over the first seeds of LENS − GRPO at the end, points of pass@1."""
+    curves = table("tiny_study/curves.csv")
+    end = curves[(curves["level"] == "all") & (curves["step"] == curves["step"].max())]
+    by_seed = end.pivot_table(index="seed", columns="method", values="pass@1")
+    return 100 * (by_seed["lens"] - by_seed["grpo"])[by_seed.index < seeds].std(ddof=1)
+
+
+@cache
+def agreement(one_question_set: bool) -> pd.DataFrame:
+    """Uncensored cells of the toy and of the independent simulation, `z` standard errors apart."""
+    theirs = read_table(reference.SAMPLED)
+    if not one_question_set:
+        theirs = theirs.drop(columns="one_question_set")
+    cells = compare(read_table(RESULTS / "toy/summary.csv"), theirs).cells
+    cells = cells[~cells["censored"]]
+    return cells.assign(
+        z=cells["standard_errors"].abs(), hundred=cells["experiment"] != "six_options"
+    )
+
+
+def covered(one_question_set: bool, hundred: bool) -> tuple[int, int]:
+    """Cells whose 95 % interval covers 0, of how many."""
+    cells = agreement(one_question_set)
+    chosen = cells[cells["hundred"] == hundred]
+    return int((chosen["z"] <= 1.96).sum()), len(chosen)
+
+
+def seeds_of(name: str) -> list[str]:
+    return [str(seed) for seed in sorted(set(table(f"tiny/{name}.csv")["seed"]))]
+
+
+Stated = tuple[str, str, Callable[[], Any]]
+STATED: list[Stated] = [
+    ("README.md", "{} notebooks that run", lambda: say(notebooks())),
+    ("README.md", "{} exercises with checks", lambda: say(len(EXERCISES))),
+    ("README.md", "says for all {} what they do", lambda: say(len(methods.names()))),
+    ("README.md", "{} treatments of negative groups", lambda: say(len(methods.names()))),
+    ("README.md", "{} treatments on the bundled policy, 20 seeds", lambda: say(len(METHODS))),
+    ("README.md", "arithmetic modulo {}", lambda: task.MODULUS),
+    ("README.md", "{} levels", lambda: say(len(task.LEVELS))),
+    ("README.md", "policy ({} M weights)", lambda: f"{parameters() / 1e6:.2f}"),
+    ("README.md", "{:,} updates", lambda: long.UPDATES),
+    ("README.md", "updates: {} (", soak_hours),
+    ("CHANGELOG.md", "{} treatments on the bundled policy", lambda: say(len(METHODS)).title()),
+    ("docs/gpu.md", "{}", updates_of_512),
+    ("docs/gpu.md", "({} MiB)", lambda: LOGITS_CHUNK["cuda"] * 4 // 2**20),
+    ("docs/evaluation.md", "`math-test` ({:,})", lambda: questions.source("math-test").expect),
+    ("docs/evaluation.md", "`gsm8k-test` ({:,})", lambda: questions.source("gsm8k-test").expect),
+    ("docs/evaluation.md", "holds {} of the 5,000 MATH", lambda: SHARED),
+    ("docs/evaluation.md", "{:.1f} % of levels 4 and 5", lambda: 100 * HARD_SHARED / HARD),
+    ("docs/evaluation.md", "{:,} resamples", lambda: RESAMPLES),
+    ("docs/evaluation.md", "Up to {} questions that differ", lambda: resampling.ENUMERATED),
+    ("docs/evaluation.md", "(`--n`, default {})", lambda: build_parser().get_default("n")),
+    ("docs/verifier.md", "at most {:,} characters", lambda: MAX_ANSWER_CHARS),
+    ("docs/verifier.md", "at most {} levels deep", lambda: grading.MAX_DEPTH),
+    ("docs/verifier.md", "at most {} characters", lambda: algebra.MAX_EXPRESSION_CHARS),
+    ("docs/reproduction.md", "and reports {:.1f} to", lambda: min(gains())),
+    ("docs/reproduction.md", "to {:.1f} points of pass@1 more", lambda: max(gains())),
+    ("docs/reproduction.md", "{} million weights", lambda: f"{parameters() / 1e6:.2f}"),
+    ("docs/reproduction.md", "arithmetic modulo {}", lambda: task.MODULUS),
+    ("docs/reproduction.md", "one of {} results", lambda: say(task.RANDOM_CHOICES)),
+    ("docs/reproduction.md", "{} arms", lambda: say(len(METHODS)).title()),
+    ("docs/reproduction.md", "the {} updates were fixed", lambda: bundled()[0]),
+    ("configs/README.md", "MATH + {:,} of DAPO", lambda: dapo().sample),
+    ("results/README.md", "with {} treatments", lambda: say(len(METHODS))),
+    ("results/README.md", "{0[0]} updates of {0[1]} questions × {0[2]} answers", bundled),
+    ("results/README.md", "{} test questions × 16", lambda: Config().data.test_questions),
+    ("results/README.md", "GRPO only, seeds {} |", lambda: " and ".join(seeds_of("grpo_sweep"))),
+    ("results/compare/README.md", "{} runs, an hour on two", lambda: language()["cells"]),
+    (
+        "results/compare/README.md",
+        "each took {:.0f} s",
+        lambda: language()["cpu_seconds"] / language()["cells"],
+    ),
+    (
+        "results/toy/README.md",
+        "Of its {} uncensored cells the 95 % interval of the difference covers 0 in",
+        lambda: len(agreement(True)),
+    ),
+    (
+        "results/toy/README.md",
+        "covers 0 in {} and",
+        lambda: covered(True, True)[0] + covered(True, False)[0],
+    ),
+    ("results/toy/README.md", "errors ({:.1f} at most)", lambda: agreement(True)["z"].max()),
+    ("results/toy/README.md", "all {0[1]} of the six-option", lambda: covered(True, False)),
+    ("results/toy/README.md", "{0[0]} of {0[1]} of the 100-option", lambda: covered(True, True)),
+    ("results/toy/README.md", "alone it is {0[0]} of {0[1]}", lambda: covered(False, True)),
+    (
+        "results/toy/README.md",
+        "up to {:.1f} standard errors",
+        lambda: agreement(False).query("hundred")["z"].max(),
+    ),
+]
+
+
+def dapo() -> Any:
+    return load("paper/math-dapo").data.train[1]
+
+
+def language() -> dict[str, Any]:
+    return read("compare/manifest_language.json")
+
+
+@pytest.mark.parametrize(("page", "sentence", "number"), STATED)
+def test_what_is_stated_is_so(page: str, sentence: str, number: Callable[[], Any]) -> None:
+    assert sentence.format(number()) in prose(page)
+
+
+# Counts of what the project itself has, that no row above holds, and why.
+OTHERS = {
+    "two notebooks": "days 2 and 4 of a plan, whose table names them",
+    "two seeds": "the paper's runs",
+    "20 seeds": "the study's default, below",
+    "twenty seeds": "the same",
+    "three seeds": "a project for students",
+    "five seeds": "an exam question",
+    "two methods": "any two",
+    "50 of exercises": "minutes",
+}
+GENERATED = {"docs/when-to-use.md", "docs/reliability.md", "docs/methods.md", "docs/metrics.md"}
+COUNTED = re.compile(
+    rf"(?i)\b(?:{'|'.join(WORDS)}|\d[\d,]*) (?:of )?"
+    r"(?:methods|notebooks|exercises|mutants|presets|treatments|seeds|arms)\b"
+)
+
+
+def test_no_count_of_the_project_stands_unchecked() -> None:
+    others = set()
+    for path in pages():
+        page = str(path.relative_to(ROOT))
+        checked = " ".join(s.format(n()) for p, s, n in STATED if p == page)
+        for count in COUNTED.findall(prose(page)):
+            if page not in GENERATED and count not in checked:
+                assert count.lower() in OTHERS, f"{page}: {count}"
+                others.add(count.lower())
+    assert others == set(OTHERS)
+
+
+def test_the_study_has_no_more_seeds_than_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds = list[int]()
+    monkeypatch.setattr(study, "run_seed", lambda out, seed, methods: seeds.append(seed) or 0)
+    assert study.main(["--out", str(tmp_path)]) == 0
+    assert len(seeds) == 20
+    assert table("tiny_study/curves.csv")["seed"].nunique() <= len(seeds)
+    assert table("tiny_study/curves.csv")["method"].nunique() == len(METHODS)
+
+
+def test_what_the_first_five_seeds_had_shown() -> None:
+    """ "half a point, which would have let 20 seeds find a third of a point", of more seeds more"""
+    assert spread(5) == pytest.approx(0.5, abs=0.05)
+    assert detectable(spread(5), 20) == pytest.approx(1 / 3, abs=0.03)
+    assert spread(20) > spread(5)
+
+
+def test_as_many_groups_are_negative_as_of_the_papers() -> None:
+    updates = table("tiny_study/updates.csv")
+    first = updates[updates["step"] <= Config().loss.updates_per_rollout]
+    assert first["negative_share"].mean() == pytest.approx(0.45, abs=0.02)
+
+
+def test_versions_that_ran_on_a_gpu_are_those_of_the_environment() -> None:
+    said = re.search(r"with (torch 2[^:]*):", prose("docs/gpu.md"))
+    assert said is not None
+    lines = (ROOT / "environment.yml").read_text(encoding="utf-8").splitlines()
+    comment = " ".join(line.lstrip("# ") for line in lines if line.startswith("#"))
+    versions = re.findall(r"(\w+) (\d+\.\d+\.\d+)", said[1])
+    assert len(versions) == 5
+    for package, version in versions:
+        assert f"{package.lower()} {version}" in comment
+
+
+def test_pythons_are_those_that_are_allowed() -> None:
+    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.14"
+    for page in ("README.md", "docs/teaching.md"):
+        assert "Python 3.11 to 3.13" in prose(page)
+
+
+def test_corpora_were_chosen_on_other_seeds() -> None:
+    assert seeds_of("corpus_sweep") == ["100", "101", "102", "201", "202", "203", "204", "205"]
+    assert "seeds 100 to 102 and 201 to 205" in prose("results/README.md")
+    assert seeds_of("curves") == ["0", "1", "2", "3", "4"]
+    assert "seeds 0 to 4 of `curves.csv` were never used" in prose("results/README.md")
+
+
+def test_how_long_a_secret_is() -> None:
+    assert "(8 characters or more)" in prose("SECURITY.md")
+    assert not secrets({"A_TOKEN": "x" * 7})
+    assert secrets({"A_TOKEN": "x" * 8})
