@@ -57,6 +57,15 @@ def hf(arguments: list[str], again: Again) -> None:
     assert arguments == ["auth", "login"]
 
 
+def pipx(arguments: list[str], again: Again) -> None:
+    assert arguments == ["install", "pre-commit"]
+    assert yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+
+
+def pre_commit(arguments: list[str], again: Again) -> None:
+    assert arguments == ["install"]
+
+
 def jupyter(arguments: list[str], again: Again) -> None:
     kind, folder = arguments
     assert kind == "lab"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 TRAIN, EVALUATE = "lens_ref.train", "lens_ref.evaluate"
 DOCS, PAGE = "tests/test_docs.py", "tests/engines/test_page.py"
+OWN = "tests/test_contributing.py"
 
 TINY = (
     *("steps=2", "data.train_questions=24", "data.test_questions=4", "eval.every=2", "eval.n=2"),
@@ -71,13 +72,30 @@ STAND_INS = {
 # Commands that a named test tries better than could be done here.
 TRIED_ELSEWHERE = {
     "python docs/build.py": f"{DOCS}::test_numbers_and_metrics_page_are_those_of_the_results",
-    "python -m tests.dangers": "tests/test_dangers.py::test_the_repository_has_no_dangerous_call",
+    "python -m tests.dangers": "tests/test_dangers.py::test_the_repository_names_nothing_dangerous",
 }
 
-# The same for blocks of Python: (page, a line of the block).
+# The same for blocks of Python: (page, a line of the block) …
 PYTHON_ELSEWHERE = {
+    ("CONTRIBUTING.md", "# my_method.py"): f"{OWN}::test_a_method_of_ones_own",
+    ("CONTRIBUTING.md", "import my_method"): f"{OWN}::test_a_method_of_ones_own",
+    ("CONTRIBUTING.md", "# my_task.py"): f"{OWN}::test_a_task_of_ones_own",
+    ("CONTRIBUTING.md", "models/random-qwen2"): f"{OWN}::test_a_model_of_ones_own",
     ("docs/engines.md", "import torch"): f"{PAGE}::test_the_plain_loop_solves_what_grpo_leaves",
     ("docs/engines.md", "from trl import"): f"{PAGE}::test_the_trl_example_trains",
+}
+
+# … and of the shell: (page, how they begin).
+BLOCKS_ELSEWHERE = {
+    ("CONTRIBUTING.md", "python -m lens_ref.train --import my_method"): (
+        f"{OWN}::test_a_method_of_ones_own"
+    ),
+    ("CONTRIBUTING.md", "python -m lens_ref.train --import my_task"): (
+        f"{OWN}::test_a_task_of_ones_own"
+    ),
+    ("CONTRIBUTING.md", "python -m lens_ref.train --config my_model.yaml"): (
+        f"{OWN}::test_a_model_of_ones_own"
+    ),
 }
 
 # Commands of more than a few seconds, by how they begin: for `make test` alone.
@@ -91,6 +109,8 @@ INSPECTED = {
     "conda": "the file of the environment is there and has the name",
     "hf": "logging in, with a token that no test has",
     "jupyter": "the folder that it serves is there",
+    "pipx": "installs pre-commit, whose file of hooks is there",
+    "pre-commit": "likewise",
     "pytest": "the marker is declared and marks something",
     "ray": "starts a cluster; what it is handed after `--` is looked at",
     "python3": "`recipes/verl/launch.sh` starts verl with it",
@@ -108,10 +128,12 @@ MENTIONED = (
     "ray status",
     "python -m lens_ref.report",
     "python -m lens_ref.tiny.study",
+    "python notebooks/build.py NN",
+    "… --import my_method --method mine",
 )
 
 # Words of a command that stand for something, where no file of that name can.
-PLACEHOLDERS = {"NAME": "ngrpo"}
+PLACEHOLDERS = {"NAME": "ngrpo", "WORD": "tasks"}
 
 # Blocks without a language that hold no command, by how they begin.
 NO_COMMANDS = {"lens_ref/core/ ": "the map of the folders"}

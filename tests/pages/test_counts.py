@@ -148,7 +148,7 @@ STATED: list[Stated] = [
     ("README.md", "policy ({} M weights)", lambda: f"{parameters() / 1e6:.2f}"),
     ("README.md", "{:,} updates", lambda: long.UPDATES),
     ("README.md", "updates: {} (", soak_hours),
-    ("CHANGELOG.md", "{} treatments on the bundled policy", lambda: say(len(METHODS)).title()),
+    ("CHANGELOG.md", "seeds of {} treatments on the bundled policy", lambda: say(len(METHODS))),
     ("docs/gpu.md", "{}", updates_of_512),
     ("docs/gpu.md", "({} MiB)", lambda: LOGITS_CHUNK["cuda"] * 4 // 2**20),
     ("docs/evaluation.md", "`math-test` ({:,})", lambda: questions.source("math-test").expect),

@@ -35,6 +35,8 @@ SUFFIXES = (
 )
 NO_FILES = {
     "NN_topic.py": "the pattern of names",
+    "notebooks/NN_topic.py": "likewise",
+    "models/random-qwen2": "what an example makes",
     "build/docs/index.html": "what `make docs` makes",
     "checkpoints/lens_ref/RECIPE-METHOD-seedK": "where verl saves",
 }

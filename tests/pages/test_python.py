@@ -56,7 +56,12 @@ def test_calls_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "named", [*tables.PYTHON_ELSEWHERE.values(), *tables.TRIED_ELSEWHERE.values()]
+    "named",
+    [
+        *tables.PYTHON_ELSEWHERE.values(),
+        *tables.BLOCKS_ELSEWHERE.values(),
+        *tables.TRIED_ELSEWHERE.values(),
+    ],
 )
 def test_what_is_tried_elsewhere_is_tried(named: str) -> None:
     path, _, name = named.partition("::")

@@ -120,7 +120,7 @@ def test_options_join_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_block_has_a_language_that_is_known() -> None:
-    assert {block.language for block in BLOCKS} <= SHELLS | {"python", "inline"}
+    assert {block.language for block in BLOCKS} <= SHELLS | {"python", "yaml", "inline"}
 
 
 def texts() -> str:

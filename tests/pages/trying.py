@@ -20,7 +20,11 @@ from tests.pages.shell import Shell
 PROGRAMS = ("python", "make", *tables.INSPECTED)
 FUNCTIONS: dict[str, Callable[[list[str], inspected.Again], None]] = {
     "python3.12": inspected.python312,
-    **{name: getattr(inspected, name) for name in (*tables.INSPECTED, "make") if "." not in name},
+    **{
+        name: getattr(inspected, name.replace("-", "_"))
+        for name in (*tables.INSPECTED, "make")
+        if "." not in name
+    },
 }
 
 

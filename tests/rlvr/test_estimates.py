@@ -327,7 +327,7 @@ def test_a_problem_that_is_a_number_is_one_in_training_too(tmp_path: Path) -> No
 
 def test_named_sets() -> None:
     """What stands behind each name, as the recipes have it."""
-    found = {name: questions.source(name) for name in questions.NAMES}
+    found = {name: questions.source(name) for name in (*questions.NAMES, "tiny")}
     assert {name: (s.split, s.expect) for name, s in found.items()} == {
         "tiny": ("test", None),
         "math-test": ("test", 5000),
