@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt
 
 from lens_ref import Rollouts, methods
 from lens_ref.rlvr.metrics import markdown
-from lens_ref.rlvr.report_data import display, label_order
+from lens_ref.rlvr.report_data import display
 from lens_ref.rlvr.report_verdict import percent, points
 from lens_ref.rlvr.statistics import detectable, t_interval
 
@@ -63,8 +63,9 @@ def figure(path: Path) -> None:
     left.set_title("one group, every answer wrong")
     left.legend(title="GRPO gives all four 0")
 
-    table = curves()
-    for label in sorted(table["method"].unique(), key=label_order):
+    table = reproduction_page.read_curves(STUDY)
+    table = table[table["level"] == "all"]
+    for label in ("grpo", "lens", "nsr"):
         rows = table[table["method"] == label].groupby("step")["pass@1"]
         mean, low, high = 100 * rows.mean(), 100 * rows.min(), 100 * rows.max()
         color, line, marker = STYLES.get(label, OTHER)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+from reproduction_page import differences, interval, read_curves  # beside this file
+
+from lens_ref.rlvr.statistics import t_interval
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -122,6 +125,8 @@ def page() -> str:
     def entropy_at(method: str, first: bool = False) -> float:
         return float(entropy[method].loc[0] if first else entropy[method].max())
 
+    study = differences(read_curves(RESULTS / "tiny_study"), "lens")
+    twenty = f"{interval(t_interval(study))} points of pass@1 on the language model"
     loudness = language.row(method="lens_paper", quantity="neg_to_mixed_rms", step=60)["mean"]
     seeds = int(language.row(method="grpo", quantity="pass@1", setting="all", step=60)["n"])
     return f"""# When to use what
@@ -135,7 +140,7 @@ what a signal does; they don't say what it does at 3 B.
 
 | your case | take | because |
 |---|---|---|
-| nothing special, or in doubt | GRPO, or LENS as printed | LENS − GRPO is {points("lens_paper")} points of pass@1 on the language model; its negative groups are 1:{1 / loudness:,.0f} as loud as mixed ones at the end |
+| nothing special, or in doubt | GRPO, or LENS as printed | LENS − GRPO is {twenty} ({len(study)} seeds, [reproduction](reproduction.md)); its negative groups are 1:{1 / loudness:,.0f} as loud as mixed ones at the end |
 | many correct answers marked wrong | GRPO | it never touches such questions; under SGD pooled D, NGRPO and NSR keep them too, under Adam none does |
 | hard questions, a clean verifier, parameters of their own | NGRPO, `lens:preset=no_demean` | accuracy {many("ngrpo", "adam")} and {many("lens_no_demean", "adam")} against GRPO's {many("grpo", "adam")} on 50 × 100 options under Adam; NSR does better there, but see the next line |
 | a language model | not the uniform −1 (`nsr`) | {points("nsr")} points against GRPO |
@@ -143,7 +148,7 @@ what a signal does; they don't say what it does at 3 B.
 
 ## A language model
 
-- Difference to GRPO in pass@1, points: LENS as printed {points("lens_paper")},
+- Difference from GRPO in pass@1, points, over {seeds} seeds: LENS as printed {points("lens_paper")},
   `normalized_difficulty` {points("lens_normalized_difficulty")}, `neg_unscaled`
   {points("lens_neg_unscaled")}, `no_demean` {points("lens_no_demean")}, pooled D
   {points("lens_pooled")}, RL-ZVP {points("rl_zvp")}. All of these intervals cover 0.

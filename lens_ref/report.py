@@ -11,10 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from lens_ref import extras
 from lens_ref.resources import find
-from lens_ref.rlvr.untrusted import printable, show_traceback
-from lens_ref.train import OneLineParser
+from lens_ref.rlvr.untrusted import printable
+from lens_ref.train import OneLineParser, one_line_errors
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -48,23 +47,16 @@ def main(arguments: list[str] | None = None) -> int:
         if results is None:
             print("error: no results came along; name run folders", file=sys.stderr)
             return 2
-    if missing := extras.missing():
-        print(extras.message("the report", missing), file=sys.stderr)
-        return 2
-    sys.excepthook = show_traceback
+    return one_line_errors(lambda: _run(args, results), args.debug, "the report", "")
+
+
+def _run(args: argparse.Namespace, results: Path | None) -> int:
     from lens_ref.reporting import document
-    from lens_ref.rlvr.errors import UserError
     from lens_ref.rlvr.run_folder import refuse_secrets
 
-    try:
-        refuse_secrets({"--out": str(args.out)})
-        found = document.reproduction(args.runs, results)
-        path = document.write(found, args.out)
-    except UserError as error:
-        if args.debug:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    refuse_secrets({"--out": str(args.out)})
+    found = document.reproduction(args.runs, results)
+    path = document.write(found, args.out)
     print(printable(found.coverage()))
     for note in found.notes():
         print(printable(f"note: {note}"))

@@ -225,6 +225,7 @@ def settings(pairs: list[str]) -> dict[str, Any]:
     """
     import yaml
 
+    from lens_ref.rlvr.config import plain
     from lens_ref.rlvr.errors import UserError
 
     found: dict[str, Any] = {}
@@ -236,18 +237,10 @@ def settings(pairs: list[str]) -> dict[str, Any]:
             found[key] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise UserError(f"--set {pair}: {value!r} is not a YAML value") from None
-        if isinstance(found[key], str):  # YAML reads 1e-5 as text
-            found[key] = _number(found[key])
-        elif isinstance(found[key], dict) and set(found[key].values()) == {None}:
+        found[key] = plain(found[key])
+        if isinstance(found[key], dict) and set(found[key].values()) == {None}:
             found[key] = value  # {problem} is meant as text
     return found
-
-
-def _number(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 if __name__ == "__main__":

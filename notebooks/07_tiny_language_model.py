@@ -485,7 +485,7 @@ for name, model in (("before", policy), *((display(m), trained[m]) for m in trai
 
 # %%
 assert pass_at_k(4, 1, 2) == 0.5
-committed = read_committed()
+committed = read_committed("tiny")
 curves, updates = committed.curves, committed.updates
 last = curves["step"].max()
 methods = ["grpo", "lens", "lens-negative_std"]

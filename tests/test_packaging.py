@@ -83,8 +83,8 @@ def test_the_wheel_holds_the_package_its_recipes_and_its_curves(wheel: Path) -> 
             "PROVENANCE.json", "config.json", "generation_config.json", "model.safetensors",
             "tokenizer.json", "tokenizer_config.json",
         )),
-        *(f"lens_ref/results/tiny/{name}" for name in (
-            "corpus_sweep.csv", "curves.csv", "grpo_sweep.csv", "manifests.json", "updates.csv",
+        *(f"lens_ref/results/tiny_study/{name}" for name in (
+            "curves.csv", "manifests.json", "updates.csv",
         )),
         "lens_ref/reporting/published.csv",
     }  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Protocol, get_args
 
 from torch import Tensor
 
@@ -143,12 +143,18 @@ def register(spec: MethodSpec) -> None:
     """Add a method; hyperparameters and their defaults are the keyword arguments of `build`.
 
     Raises:
-        ValueError: the name is taken, or no command line could say it.
+        ValueError: the name is taken, or no command line could say it; a need or a class of signal
+            that does not exist.
     """
     if not re.fullmatch(r"[A-Za-z]\w*", spec.name):
         raise ValueError(f"method name {spec.name!r}: a letter, then letters, digits and _")
     if spec.name in _REGISTRY:
         raise ValueError(f"a method named {spec.name!r} is registered already")
+    if unknown := set(spec.needs) - {f.name for f in fields(Rollouts)}:
+        raise ValueError(f"method {spec.name!r} needs {sorted(unknown)}: no fields of Rollouts")
+    if spec.negative_class not in get_args(NegativeClass):
+        known = ", ".join(get_args(NegativeClass))
+        raise ValueError(f"negative_class {spec.negative_class!r} is none of {known}")
     if not spec.defaults:
         arguments = inspect.signature(spec.build).parameters
         spec = replace(spec, defaults={key: p.default for key, p in arguments.items()})
@@ -204,7 +210,8 @@ def get(name: str, **hyperparameters: Any) -> Method:
     def checked(rollouts: Rollouts) -> Signal:
         for need in found.needs:
             if getattr(rollouts, need) is None:
-                raise ValueError(f"{name} needs rollouts.{need}: {_HOW[need].format(name=name)}")
+                how = _HOW.get(need, "give it with the rollouts").format(name=name)
+                raise ValueError(f"{name} needs rollouts.{need}: {how}")
         return method(rollouts)
 
     return checked

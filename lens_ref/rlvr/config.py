@@ -236,7 +236,7 @@ class Config:
                 'old log-probabilities: set loss.old_logprobs to "trainer"'
             )
         k = {**methods.spec(name).defaults, **given}.get("k", 1)
-        if k >= self.rollout.responses:
+        if name == "passk" and k >= self.rollout.responses:
             raise ValueError(
                 f"methods: {name} with k = {k} needs more than {k} rollout.responses, "
                 f"not {self.rollout.responses}: it would give every answer 0"
@@ -258,6 +258,14 @@ class Config:
         return replace(self, methods=(method,))
 
 
+def plain(value: Any) -> Any:
+    """A number where YAML reads one as text: 1e-5."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def parse_method(text: str) -> tuple[str, dict[str, Any]]:
     """ "lens:preset=negative_std,alpha=0.5" → ("lens", {"preset": "negative_std", "alpha": 0.5}).
 
@@ -276,7 +284,7 @@ def parse_method(text: str) -> tuple[str, dict[str, Any]]:
         if not equals:
             raise ValueError(f"method {text!r}: write hyperparameters as name:key=value,key=value")
         try:
-            hyperparameters[key.strip()] = yaml.safe_load(value)
+            hyperparameters[key.strip()] = plain(yaml.safe_load(value))
         except yaml.YAMLError:
             raise ValueError(f"method {text!r}: {value!r} is not a value") from None
     try:

@@ -27,7 +27,7 @@ METRICS: dict[str, str] = {
     "predicted_negative_share": "(1 − p)^G with p the mean reward: what the negative share would "
     "be if all questions were equally hard; the excess is what hard questions add",
     "neg_to_mixed_rms": "RMS advantage of negative groups over that of mixed groups: how loud the "
-    "signal from negative groups is (0 for GRPO, about 0.001 for LENS as printed); empty where "
+    "signal from negative groups is (0 for GRPO, about 0.002 for LENS as printed); empty where "
     "the update lacks one of the two kinds",
     "alpha_posterior": "the α of standardised negative groups that dividing their centred odds by "
     "√(p̂(1−p̂)), p̂ = (k+1)/(G+2), amounts to: to be held beside LENS's 0.25; empty without a "

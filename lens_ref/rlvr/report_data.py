@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,12 @@ class Committed:
     curves: pd.DataFrame
     updates: pd.DataFrame
     configs: tuple[dict[str, Any], ...]
+
+    def of(self, labels: Sequence[str]) -> Committed:
+        """Those of some methods and of the baseline alone."""
+        wanted = {BASELINE, *labels}
+        curves, updates = (t[t["method"].isin(wanted)] for t in (self.curves, self.updates))
+        return replace(self, curves=curves, updates=updates)
 
     def seeds(self, label: str) -> list[int]:
         """The seeds of a method."""
@@ -181,10 +187,10 @@ def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
     return table.reindex(columns=[*header, *(c for c in columns if c not in header)])
 
 
-def read_committed() -> Committed | None:
+def read_committed(folder: str = "tiny_study") -> Committed | None:
     """The committed runs of several seeds, None where they don't come along."""
-    curves, updates = (find("results", "tiny", name) for name in ("curves.csv", "updates.csv"))
-    manifests = find("results", "tiny", "manifests.json")
+    curves, updates = (find("results", folder, name) for name in ("curves.csv", "updates.csv"))
+    manifests = find("results", folder, "manifests.json")
     if curves is None or updates is None or manifests is None:
         return None
     return Committed(

@@ -173,6 +173,7 @@ def signal(runs: list[Run], committed: Committed | None, style: dict[str, Style]
         )
     figure, (axes,) = frame()
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")  # words of figures are drawn as they stand
     if committed is not None:
         positive = committed.updates[committed.updates["neg_to_mixed_rms"] > 0]
         for label in sorted(set(positive["method"]), key=label_order):

@@ -133,7 +133,7 @@ def over_seeds(committed: Committed | None, where: str = BUNDLED) -> list[Statem
         return [
             Statement(
                 "Over several seeds: nothing to say,",
-                "since no committed runs (results/tiny) came along with this copy of the project.",
+                "since no committed runs (results/tiny_study) came with this copy of the project.",
             )
         ]
     labels = sorted(set(committed.curves["method"]) - {BASELINE}, key=label_order)

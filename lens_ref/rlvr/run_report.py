@@ -37,6 +37,8 @@ def write_report(parent: Path) -> Path:
     """
     runs = read_runs(parent)
     committed = read_committed()
+    if committed is not None:
+        committed = committed.of([run.label for run in runs])
     bands, note = _bands(runs, committed)
     style = figures.styles(
         [run.label for run in runs] + (list(set(bands.curves["method"])) if bands else [])

@@ -52,7 +52,7 @@ def test_a_call_within_a_line_works(call: str) -> None:
 
 
 def test_calls_are_found() -> None:
-    assert 'methods.get("rl_zvp", alpha=0.2)(rollouts)' in calls()
+    assert 'methods.get("w_reinforce", lam=0.1)(rollouts)' in calls()
 
 
 @pytest.mark.parametrize(

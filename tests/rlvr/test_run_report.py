@@ -36,7 +36,7 @@ def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return path if path.exists() else None
 
     monkeypatch.setattr(report_data, "find", find)
-    return root / "results" / "tiny"
+    return root / "results" / "tiny_study"
 
 
 @pytest.fixture(autouse=True)
@@ -239,6 +239,8 @@ def test_over_seeds(tmp_path: Path, committed: Path) -> None:
     put_committed(committed, tmp_path, finals)
     make_run(tmp_path / "r", "grpo", correct={0: [1] * 20, 4: [1] * 20})
     make_run(tmp_path / "r", "lens", correct={0: [1] * 20, 4: [2] * 20}, ratio=0.001)
+    assert "negative_std" not in text_of(write_report(tmp_path / "r"))  # of what was run alone
+    make_run(tmp_path / "r", "lens-negative_std", correct={0: [1] * 20, 4: [2] * 20})
     text = text_of(write_report(tmp_path / "r"))
     assert "Over 3 seeds, LENS as printed does not beat GRPO, nor GRPO it" in text
     assert "a difference of 0.0 points, 95 % interval [−62.1, +62.1] over seeds" in text
