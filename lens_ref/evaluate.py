@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lens_ref import own_modules
-from lens_ref.train import OneLineParser, one_line_errors, settings
+from lens_ref.command_line import OneLineParser, one_line_errors, settings
 
 
 def positive(text: str) -> int:

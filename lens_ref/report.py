@@ -11,9 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from lens_ref.command_line import OneLineParser, one_line_errors
 from lens_ref.resources import find
 from lens_ref.rlvr.untrusted import printable
-from lens_ref.train import OneLineParser, one_line_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -10,23 +10,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
-from lens_ref import extras, own_modules
-from lens_ref.rlvr.untrusted import printable, redacted, show_traceback
+from lens_ref import own_modules
+from lens_ref.command_line import OneLineParser, one_line_errors, settings
 
 LORA_RECIPE = ("qwen2.5-3b-lora",)
 FULL_RECIPE = ("paper/qwen2.5-3b-full", "paper/math-dapo", "paper/lens")
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """An argument parser whose refusals are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print `error: …` and exit with status 2."""
-        shown = printable(redacted(message), keep="")
-        self.exit(2, f"error: {shown} (see --help)\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -116,48 +106,6 @@ def main(arguments: list[str] | None = None) -> int:
     return one_line_errors(lambda: _run(args), args.debug, "training", f"{hint} --dry-run")
 
 
-def one_line_errors(work: Callable[[], int], debug: bool, what: str, shortage: str) -> int:
-    """The exit status of a command, whose errors are one line each: 2, or 130 after Ctrl-C. Where
-    there is a traceback, it is printable and shows no secrets.
-
-    Args:
-        debug: let everything through, with its traceback.
-        what: what the command does, for the line about packages that are not installed.
-        shortage: what to set where GPU memory ran out.
-    """
-    if missing := extras.missing():
-        print(extras.message(what, missing), file=sys.stderr)
-        return 2
-    sys.excepthook = show_traceback
-    try:
-        import torch
-
-        from lens_ref.rlvr.errors import Interrupted, UserError
-
-        try:
-            return work()
-        except torch.OutOfMemoryError as error:
-            if debug:
-                raise
-            what = str(error).splitlines()[0]
-            print(f"error: out of GPU memory ({what}); set {shortage}", file=sys.stderr)
-            return 2
-        except UserError as error:
-            if debug:
-                raise
-            print(f"error: {error}", file=sys.stderr)
-            return 2
-        except (Interrupted, KeyboardInterrupt):
-            if debug:
-                raise
-            return 130
-    except ModuleNotFoundError as error:
-        if debug:
-            raise
-        print(extras.message(what, [error.name or str(error)]), file=sys.stderr)
-        return 2
-
-
 def _run(args: argparse.Namespace) -> int:
     from lens_ref.rlvr import session
 
@@ -215,32 +163,6 @@ def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict
     overrides |= settings(args.set)
     name = recipes.run_name(config) if config else "tiny"
     return name, config, overrides
-
-
-def settings(pairs: list[str]) -> dict[str, Any]:
-    """Fields of the configuration from KEY=VALUE arguments.
-
-    Raises:
-        UserError: no KEY=VALUE, or the value is not YAML.
-    """
-    import yaml
-
-    from lens_ref.rlvr.config import plain
-    from lens_ref.rlvr.errors import UserError
-
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise UserError(f"--set {pair}: write KEY=VALUE")
-        try:
-            found[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise UserError(f"--set {pair}: {value!r} is not a YAML value") from None
-        found[key] = plain(found[key])
-        if isinstance(found[key], dict) and set(found[key].values()) == {None}:
-            found[key] = value  # {problem} is meant as text
-    return found
 
 
 if __name__ == "__main__":

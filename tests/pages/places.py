@@ -12,10 +12,10 @@ import datasets
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from lens_ref.command_line import settings
 from lens_ref.rlvr.config import load
 from lens_ref.rlvr.errors import Interrupted
 from lens_ref.rlvr.run_folder import RunFolder
-from lens_ref.train import settings
 from tests.pages.reading import ROOT
 from tests.pages.tables import TINY
 from tests.rlvr.runs import StopAt, run, trainer
