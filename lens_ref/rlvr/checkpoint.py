@@ -26,7 +26,7 @@ from torch import Tensor
 from lens_ref.core import Signal
 from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.errors import UserError, in_one_line
-from lens_ref.rlvr.files import decoded, parse_json, read_json
+from lens_ref.rlvr.files import decoded, parse_json, read_bytes, read_json
 from lens_ref.rlvr.policy import Policy
 from lens_ref.rlvr.run_folder import sync
 from lens_ref.rlvr.tasks import Question
@@ -234,7 +234,7 @@ def damage(path: Path) -> str | None:
     """The first file of a checkpoint that is missing, changed or added since it was written, or a
     state of another step than its folder's; None where all is as it was."""
     try:
-        written = parse_json(decoded((path / HASHES).read_bytes()))
+        written = parse_json(decoded(read_bytes(path / HASHES)))
         found = _hashes(path)
         if not isinstance(written, dict):
             return f"{HASHES} is no table"
@@ -252,7 +252,7 @@ def damage(path: Path) -> str | None:
 def _wrong_step(path: Path) -> str | None:
     """Hashes that match were perhaps made anew, or the folder was renamed."""
     try:
-        state = parse_json(decoded((path / STATE).read_bytes()))
+        state = parse_json(decoded(read_bytes(path / STATE)))
         step = state["step"]
     except (OSError, ValueError, LookupError, TypeError):
         return f"{STATE} names no step"
