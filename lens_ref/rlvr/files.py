@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from pydantic import ValidationError
 
 from lens_ref.rlvr.errors import UserError
 
@@ -33,6 +34,14 @@ class Line(NamedTuple):
 def damaged(path: Path, why: object, then: str) -> UserError:
     """The error that says so."""
     return UserError(f"{path} is damaged: {' '.join(str(why).split())}; {then}")
+
+
+def first_fault(error: ValidationError) -> str:
+    """In a few words, as `data.test is not a valid dictionary`."""
+    first = error.errors()[0]
+    where, what = ".".join(map(str, first["loc"])), first["msg"].partition(" or instance of ")[0]
+    should = "Input should be "
+    return f"{where} is not {what.removeprefix(should)}" if should in what else f"{where}: {what}"
 
 
 def read_bytes(path: Path) -> bytes:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lens_ref.rlvr.data_config import Unsigned
-from lens_ref.rlvr.files import damaged, read_object
+from lens_ref.rlvr.files import damaged, first_fault, read_object
 
 
 class _Shape(BaseModel):
@@ -78,11 +78,3 @@ def check_manifest(manifest: dict[str, Any], path: Path, then: str) -> None:
         _Manifest.model_validate(manifest)
     except ValidationError as error:
         raise damaged(path, first_fault(error), then) from None
-
-
-def first_fault(error: ValidationError) -> str:
-    """In a few words, as `data.test is not a valid dictionary`."""
-    first = error.errors()[0]
-    where, what = ".".join(map(str, first["loc"])), first["msg"].partition(" or instance of ")[0]
-    should = "Input should be "
-    return f"{where} is not {what.removeprefix(should)}" if should in what else f"{where}: {what}"
