@@ -17,6 +17,7 @@ from lens_ref.rlvr import evaluation
 from lens_ref.rlvr.config import method_label
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import COPY_AGAIN, damaged, read_json
+from lens_ref.rlvr.manifest_file import check_manifest
 from lens_ref.rlvr.report_data import (
     CURVE_COLUMNS,
     GROUP_COLUMNS,
@@ -128,7 +129,7 @@ def _is_run(folder: Path) -> bool:
 def _named(run: Run) -> Run:
     """The run with the label of its config's method, and checked against its manifest."""
     methods = run.config.get("methods")
-    if not isinstance(methods, list) or len(methods) != 1:
+    if not (isinstance(methods, list) and len(methods) == 1 and isinstance(methods[0], str)):
         raise UserError(f"{run.path}: its config names no single method; is it a run's?")
     if run.finished and run.step != (steps := run.manifest.get("steps")):
         raise UserError(
@@ -156,6 +157,7 @@ def _collected(folder: Path) -> Iterator[Run]:
     if not isinstance(manifests, list) or not all(map(_is_collected, manifests)):
         raise damaged(path, "a list of runs with their configs is needed", COPY_AGAIN)
     for manifest in manifests:
+        check_manifest(manifest, path, COPY_AGAIN)
         name, config = manifest["run"], manifest["config"]
         label = name.rsplit("-seed", 1)[0]
 

@@ -14,6 +14,8 @@ import json
 import logging
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from lens_ref.core import Signal
-from lens_ref.rlvr.batch import Batch, Samples
+from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.errors import UserError, in_one_line
-from lens_ref.rlvr.files import decoded, parse_json, read_json
+from lens_ref.rlvr.files import damaged, decoded, parse_json, read_bytes, read_json
 from lens_ref.rlvr.policy import Policy
 from lens_ref.rlvr.run_folder import sync
-from lens_ref.rlvr.tasks import Question
+from lens_ref.rlvr.saved import batch_of, check_moments
 
 BATCH_TENSORS = ("rewards", "old_logprobs", "entropy")
 HASHES, STATE = "sha256.json", "state.json"
@@ -102,15 +103,15 @@ def _step(path: Path) -> int:
 
 def latest(folder: Path) -> Path | None:
     """The newest checkpoint whose files match their hashes; a warning tells of newer ones."""
-    damaged: list[str] = []
+    passed_over: list[str] = []
     found = None
     for path in reversed(checkpoints(folder)):
         what = damage(path)
         if what is None:
             found = path
             break
-        damaged.append(f"{path} is damaged ({what})")
-    for text in damaged:
+        passed_over.append(f"{path} is damaged ({what})")
+    for text in passed_over:
         after = "no intact one is left" if found is None else f"{found.name} is used instead"
         log.warning("the checkpoint %s: %s", text, after)
     return found
@@ -122,16 +123,23 @@ def restore(
     """Load weights and moments in place; returns `state.json` and the batch in hand.
 
     Raises:
-        UserError: its files are as they were written, but not of this policy.
+        UserError: its files are as they were written, but not of this policy, or no run's.
     """
     then = f"move {path} away, and the checkpoint before it is used"
     state, batch = read_json(path / STATE, then), None
     try:
         _load_weights(policy, load_file(_weights(path / "policy")))
-        _load_optimizer(policy, optimizer, load_file(path / "optimizer.safetensors"))
+        tensors = load_file(path / "optimizer.safetensors")
+        # the weights fit: what does not fit them in turn comes from no change of the settings
+        with _as_written(path / "optimizer.safetensors", then):
+            check_moments(tensors, policy.trainable(), state["step"])
+        _load_optimizer(policy, optimizer, tensors)
         if (path / "batch.json").is_file():
             text = read_json(path / "batch.json", then)
-            batch = _batch(text, load_file(path / "batch.safetensors"))
+            tensors = load_file(path / "batch.safetensors")
+            vocabulary = policy.model.get_input_embeddings().weight.shape[0]
+            with _as_written(path / "batch.safetensors", then):
+                batch = batch_of(text, tensors, vocabulary)
     except torch.OutOfMemoryError:
         raise
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
@@ -140,6 +148,15 @@ def restore(
             f"config.yaml, or {then}"
         ) from error
     return state, batch
+
+
+@contextmanager
+def _as_written(path: Path, then: str) -> Iterator[None]:
+    """Turn a ValueError into the line that says so."""
+    try:
+        yield
+    except ValueError as error:
+        raise damaged(path, error, then) from None
 
 
 def _weights(folder: Path) -> Path:
@@ -151,7 +168,10 @@ def _load_weights(policy: Policy, weights: dict[str, Tensor]) -> None:
     if hasattr(policy.model, "peft_config"):
         from peft import set_peft_model_state_dict
 
-        set_peft_model_state_dict(policy.model, weights)
+        found = set_peft_model_state_dict(policy.model, weights)
+        missing = [name for name in found.missing_keys if "lora_" in name]
+        if wrong := [*found.unexpected_keys, *missing]:
+            raise ValueError(f"its weights differ in {wrong[0]}")
     else:
         missing, unexpected = policy.model.load_state_dict(weights, strict=False)
         # tied weights are stored once: what is missing must share memory with what was loaded
@@ -204,22 +224,6 @@ def batch_text(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _batch(text: dict[str, Any], tensors: dict[str, Tensor]) -> Batch:
-    def group(prefix: str) -> dict[str, Tensor]:
-        return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-    return Batch(
-        index=text["index"],
-        questions=tuple(Question(**question) for question in text["questions"]),
-        prompts=tuple(map(tuple, text["prompts"])),
-        samples=Samples(**group("samples.")),
-        texts=tuple(map(tuple, text["texts"])),
-        reasons=tuple(map(tuple, text["reasons"])),
-        **{k: tensors.get(k) for k in BATCH_TENSORS},
-        signal=Signal(tensors["advantages"], tensors["keep"], group("info.")),
-    )
-
-
 def _hashes(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -234,7 +238,7 @@ def damage(path: Path) -> str | None:
     """The first file of a checkpoint that is missing, changed or added since it was written, or a
     state of another step than its folder's; None where all is as it was."""
     try:
-        written = parse_json(decoded((path / HASHES).read_bytes()))
+        written = parse_json(decoded(read_bytes(path / HASHES)))
         found = _hashes(path)
         if not isinstance(written, dict):
             return f"{HASHES} is no table"
@@ -252,7 +256,7 @@ def damage(path: Path) -> str | None:
 def _wrong_step(path: Path) -> str | None:
     """Hashes that match were perhaps made anew, or the folder was renamed."""
     try:
-        state = parse_json(decoded((path / STATE).read_bytes()))
+        state = parse_json(decoded(read_bytes(path / STATE)))
         step = state["step"]
     except (OSError, ValueError, LookupError, TypeError):
         return f"{STATE} names no step"

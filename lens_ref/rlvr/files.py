@@ -8,6 +8,7 @@ evaluation, the collection.
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from pydantic import ValidationError
 
 from lens_ref.rlvr.errors import UserError
 
@@ -34,6 +36,25 @@ def damaged(path: Path, why: object, then: str) -> UserError:
     return UserError(f"{path} is damaged: {' '.join(str(why).split())}; {then}")
 
 
+def first_fault(error: ValidationError) -> str:
+    """In a few words, as `data.test is not a valid dictionary`."""
+    first = error.errors()[0]
+    where, what = ".".join(map(str, first["loc"])), first["msg"].partition(" or instance of ")[0]
+    should = "Input should be "
+    return f"{where} is not {what.removeprefix(should)}" if should in what else f"{where}: {what}"
+
+
+def read_bytes(path: Path) -> bytes:
+    """What a regular file holds, or one that a link leads to: a pipe may never end.
+
+    Raises:
+        OSError: it is none, or can't be read.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return path.read_bytes()
+
+
 def read_text(path: Path, then: str, a_log: bool = False) -> str:
     """The text of a file.
 
@@ -45,7 +66,7 @@ def read_text(path: Path, then: str, a_log: bool = False) -> str:
         UserError.
     """
     try:
-        content = b"" if a_log and not path.exists() else path.read_bytes()
+        content = b"" if a_log and not path.exists() else read_bytes(path)
         return decoded(content[: content.rfind(b"\n") + 1] if a_log else content)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}; {then}") from None
@@ -167,12 +188,21 @@ def parse_json(text: str) -> Any:
         ValueError: it is none, or beyond what Python reads, in plain words.
     """
     try:
-        return json.loads(text, parse_int=_whole)
+        return json.loads(text, parse_int=_whole, object_pairs_hook=_once_each)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, " if "\n" in text.strip() else ""
         raise ValueError(f"no JSON ({where}character {error.colno}: {error.msg})") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:40]!r} occurs twice")
+        found[key] = value
+    return found
 
 
 def _whole(digits: str) -> int:

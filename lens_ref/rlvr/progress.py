@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from lens_ref.rlvr.batch import Batch
-from lens_ref.rlvr.config import Config, flat
+from lens_ref.rlvr.config import Config, flat, to_dict
 from lens_ref.rlvr.data_config import Unsigned
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import damaged
@@ -81,9 +81,15 @@ def check_fits(
             f"{path} is beyond the end of the run: set steps = {config.steps} in config.yaml to "
             f"{progress.step} or more, or {_without(path)}"
         )
+    as_before = not changed(progress.settings, to_dict(config))
+    if batch is None and as_before and progress.step % per_batch:
+        raise damaged(path, "the batch in hand is missing", _without(path))
     if batch is not None:
         updates = range(batch.index * per_batch, (batch.index + 1) * per_batch)
         if progress.step not in updates or len(batch.questions) != size:
+            if as_before:
+                why = f"batch {batch.index} of {len(batch.questions)} questions is not in hand then"
+                raise damaged(path / "batch.json", why, _without(path))
             raise UserError(
                 f"{path} holds a batch of other settings than rollout.questions = {size} and "
                 f"loss.updates_per_rollout = {per_batch}: {undo}"

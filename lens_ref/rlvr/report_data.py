@@ -7,7 +7,6 @@ the middle of a line.
 from __future__ import annotations
 
 import io
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,15 +20,17 @@ from lens_ref.rlvr import evaluation
 from lens_ref.rlvr.config import flat
 from lens_ref.rlvr.files import (
     COPY_AGAIN,
+    Line,
     csv_text,
     damaged,
     read_csv,
     read_json,
     read_jsonl,
-    read_object,
     read_yaml,
 )
+from lens_ref.rlvr.manifest_file import read_manifest
 from lens_ref.rlvr.metrics import METRICS
+from lens_ref.rlvr.ranges import AT_MOST, RANGES
 from lens_ref.rlvr.run_folder import find_runs
 from lens_ref.rlvr.untrusted import from_cell, one_line
 
@@ -139,11 +140,7 @@ def read_run(path: Path) -> Run:
     if type(config.get("seed")) is not int:
         raise damaged(path / "config.yaml", "it has no seed", COPY_AGAIN)
     manifest_file = path / "manifest.json"
-    manifest = read_object(manifest_file, COPY_AGAIN) if manifest_file.exists() else {}
-    for key in ("wall_seconds", "tokens"):
-        value = manifest.get(key, 0)
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise damaged(manifest_file, f"{key} is no number", COPY_AGAIN)
+    manifest = read_manifest(manifest_file, COPY_AGAIN) if manifest_file.exists() else {}
     return Run(
         path=path,
         label=re.sub(r"-seed\d+$", "", path.name),
@@ -162,7 +159,7 @@ def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
     """A CSV with at least these columns; empty cells are NaN, a missing file is an empty table.
 
     Raises:
-        UserError: it is damaged: a number that is none, say.
+        UserError: it is damaged: a number that is none, or outside its range, say.
     """
     columns = list(columns)
     header, rows = read_csv(path, COPY_AGAIN)
@@ -182,9 +179,29 @@ def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
         if not pd.api.types.is_numeric_dtype(table[column]):
             why = f"column {column} holds something else than numbers"
             raise damaged(path, why, COPY_AGAIN)
-    if "step" in columns and not ("step" in header and (table["step"] % 1 == 0).all()):
-        raise damaged(path, "not every row has a step", COPY_AGAIN)
+    if "step" in columns and "step" not in header:
+        raise damaged(path, "it has no column step", COPY_AGAIN)
+    _check_ranges(path, table, rows)
     return table.reindex(columns=[*header, *(c for c in columns if c not in header)])
+
+
+def _check_ranges(path: Path, table: pd.DataFrame, rows: list[Line]) -> None:
+    """Raises UserError for the first cell of a column that can't hold what it does."""
+    for place, column in enumerate(table.columns):
+        values = table[column]
+        faults = []
+        if column in RANGES:
+            faults.append((RANGES[column].outside(values), RANGES[column]))
+        if column == "step":
+            faults.append((values.isna(), RANGES[column]))
+        for bound in AT_MOST.get(column, ()):
+            if bound in table:
+                faults.append((values > table[bound], f"at most its {bound}"))
+        for wrong, wanted in faults:
+            if wrong.any():
+                number, cells = rows[int(wrong.to_numpy().argmax())]
+                why = f"line {number}: {column} is {cells[place][:40]!r}, not {wanted}"
+                raise damaged(path, why, COPY_AGAIN)
 
 
 def read_committed(folder: str = "tiny_study") -> Committed | None:

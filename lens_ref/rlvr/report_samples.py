@@ -6,6 +6,7 @@ from types import NoneType
 from typing import Any
 
 from lens_ref.rlvr.files import COPY_AGAIN, damaged
+from lens_ref.rlvr.ranges import RANGES
 from lens_ref.rlvr.report_data import Run, display
 from lens_ref.rlvr.untrusted import as_html
 
@@ -36,6 +37,10 @@ def samples(runs: list[Run]) -> str:
             if not _is_sample(row):
                 why = f"line {number} is no sampled answer"
                 raise damaged(run.path / "samples.jsonl", why, COPY_AGAIN)
+            for name in sorted(FIELDS.keys() & RANGES.keys()):
+                if row[name] not in RANGES[name]:
+                    why = f"line {number}: {name} is {str(row[name])[:40]}, not {RANGES[name]}"
+                    raise damaged(run.path / "samples.jsonl", why, COPY_AGAIN)
     runs = [run for run in runs if run.samples]
     if not runs:
         return "<p>No sampled answers were logged.</p>"

@@ -22,7 +22,8 @@ import yaml
 
 from lens_ref.rlvr.config import Config, from_dict, method_label, to_dict
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.files import read_object, read_yaml
+from lens_ref.rlvr.files import read_yaml
+from lens_ref.rlvr.manifest_file import read_manifest
 from lens_ref.rlvr.untrusted import redacted, secret_in
 
 PACKAGES = (
@@ -134,7 +135,7 @@ class RunFolder:
         path = self.path / "manifest.json"
         if not path.exists():
             return {}
-        return read_object(path, f"delete it: --resume {self.path} writes it anew")
+        return read_manifest(path, f"delete it: --resume {self.path} writes it anew")
 
     def write_manifest(self, **entries: Any) -> None:
         """Merge entries into the manifest."""

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from lens_ref import train
+
+Tensors = dict[str, Tensor]
 
 FILES = (
     "config.yaml",
@@ -81,12 +85,25 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def forge(checkpoint: Path, change: Callable[[Any], None], name: str = "state.json") -> None:
     """Change a JSON file of a checkpoint, and its hash with it."""
-    path, hashes = checkpoint / name, checkpoint / "sha256.json"
+    path = checkpoint / name
     value = json.loads(path.read_text(encoding="utf-8"))
     change(value)
     path.write_text(json.dumps(value), encoding="utf-8")
+    _hash_anew(path)
+
+
+def forge_tensors(path: Path, change: Callable[[Tensors], object]) -> None:
+    """`forge`, of a file of tensors."""
+    tensors = load_file(path)
+    change(tensors)
+    save_file({name: value.clone() for name, value in tensors.items()}, path)
+    _hash_anew(path)
+
+
+def _hash_anew(path: Path) -> None:
+    hashes = path.parent / "sha256.json"
     known = json.loads(hashes.read_text(encoding="utf-8"))
-    known[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    known[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
     hashes.write_text(json.dumps(known), encoding="utf-8")
 
 

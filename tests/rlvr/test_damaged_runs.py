@@ -4,6 +4,7 @@ end, or one line says which file it is and what to do; and so do the commands th
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from lens_ref.evaluating.policies import Options
 from lens_ref.reporting.find import find
 from lens_ref.rlvr import collect
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import COPY_AGAIN
 from lens_ref.rlvr.report_data import read_run
 from lens_ref.rlvr.report_samples import samples
 from lens_ref.rlvr.run_folder import RunFolder
@@ -201,8 +203,15 @@ def test_a_link_in_the_place_of_the_lock_overwrites_nothing(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"wall_seconds": None}, "wall_seconds is no number"),
-        ({"tokens": float("inf")}, "tokens is no number"),
+        ({"wall_seconds": None}, "wall_seconds is not a valid number"),
+        ({"wall_seconds": float("inf")}, "wall_seconds is not a finite number"),
+        ({"tokens": float("inf")}, "tokens is not a valid integer"),
+        ({"data": None}, "data is not a valid dictionary"),
+        ({"data": {"test": 3}}, r"data\.test is not a valid dictionary"),
+        ({"data": {"test": {"sha256": 3}}}, r"data\.test\.sha256 is not a valid string"),
+        ({"verifier": {"wrong": -3}}, r"verifier\.wrong is not greater than or equal to 0"),
+        ({"status": ["finished"]}, "status is not a valid string"),
+        ({"steps": "8"}, "steps is not a valid integer"),
     ],
 )
 def test_a_manifest_of_odd_values_is_one_line(
@@ -210,16 +219,51 @@ def test_a_manifest_of_odd_values_is_one_line(
 ) -> None:
     path = finished / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(UserError, match=f"manifest.json is damaged: {message}"):
+    for read in (read_run, lambda path: RunFolder(path).manifest()):
+        with pytest.raises(UserError, match=f"manifest.json is damaged: {message}; "):
+            read(finished)
+
+
+def test_a_manifest_that_says_something_twice_is_one_line(finished: Path) -> None:
+    edit(finished / "manifest.json", "^{", '{"seed": 3, ')
+    with pytest.raises(UserError, match=r"manifest\.json is damaged: the key 'seed' occurs twice;"):
         read_run(finished)
+
+
+@pytest.mark.parametrize("name", [*FILES, "checkpoints/step-8/sha256.json"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, finished: Path) -> None:
+    (finished / name).unlink()
+    os.mkfifo(finished / name)
+    line = complaint(lambda: read_run(finished)) or ""
+    if name in FILES:
+        assert line == f"cannot read {finished / name}: it is no regular file; {COPY_AGAIN}"
+        assert str(finished) in str(complaint(lambda: find([finished.parent])))
+    assert complaint(lambda: trainer(RunFolder(finished)).run()) is None or name in FILES
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("metrics.csv", "^3,", ",", "not every row has a step"),
-        ("metrics.csv", "^3,", "inf,", "not every row has a step"),
-        ("metrics.csv", "step", "stop", "not every row has a step"),
+        ("metrics.csv", "^3,", ",", "line 4: step is '', not a whole number from 0"),
+        ("metrics.csv", "^3,", "inf,", "line 4: step is 'inf', not a whole number from 0"),
+        ("metrics.csv", "^3,", "1e400,", "line 4: step is '1e400', not a whole number from 0"),
+        ("metrics.csv", "^3,", "2.5,", "line 4: step is '2.5', not a whole number from 0"),
+        ("metrics.csv", "^3,", "-3,", "line 4: step is '-3', not a whole number from 0"),
+        ("metrics.csv", "step", "stop", "it has no column step"),
+        ("metrics.csv", "^3,[^,]*", "3,1e999", "line 4: reward is '1e999', not a finite number"),
+        (
+            "metrics.csv",
+            "^3,[^,]*",
+            "3,5",
+            "line 4: reward is '5', not a finite number from 0 to 1",
+        ),
+        ("eval.csv", "^4,all,[^,]*", "4,all,-3", "line 9: pass@1 is '-3', not a finite number "),
+        ("eval_counts.csv", "2,[0-2]$", "0,0", "line 2: n is '0', not a whole number from 1"),
+        ("eval_counts.csv", "2,[0-2]$", "2,9", "line 2: correct is '9', not at most its n"),
+        ("eval_counts.csv", "2,[0-2]$", "2,-1", "line 2: correct is '-1', not a whole number "),
+        ("groups.csv", ",[0-9]*,negative", ",99,negative", "line "),
+        ("samples.jsonl", '"reward": [01].0', '"reward": 5', "line 1: reward is 5, not a finite "),
+        ("samples.jsonl", '"length": ', '"length": -', "line 1: length is -"),
         ("metrics.csv", "^3,", "three,", "column step holds something else than numbers"),
         ("eval.csv", "^4,", "4,4,", "line 9 has 10 cells instead of 9"),
         ("groups.csv", "correct", "level", "two columns are called 'level'"),
@@ -231,7 +275,7 @@ def test_a_log_that_no_report_can_read_is_one_line(
 ) -> None:
     edit(finished / name, old, new)
     with pytest.raises(UserError) as caught:
-        read_run(finished)
+        samples([read_run(finished)])
     assert str(caught.value).startswith(f"{finished / name} is damaged: {message}")
     assert str(caught.value).endswith("; copy that run again, or move it away")
 

@@ -3,13 +3,18 @@ told; and what its manifest says of how it ended."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from lens_ref import train
 from lens_ref.evaluating import policies
@@ -17,10 +22,11 @@ from lens_ref.evaluating.policies import Options
 from lens_ref.rlvr import checkpoint, run_report
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.run_folder import RunFolder
+from lens_ref.rlvr.saved import SHAPES
 from tests.rlvr import spoil
-from tests.rlvr.helpers import small_config
+from tests.rlvr.helpers import load_tiny, small_config
 from tests.rlvr.runs import StopAt, assert_same_run, trainer
-from tests.rlvr.tampering import edit, forge, refused
+from tests.rlvr.tampering import Tensors, edit, forge, forge_tensors, refused
 
 pytestmark = pytest.mark.usefixtures("light")
 STEP = 6  # of the newest checkpoint
@@ -89,22 +95,117 @@ def test_a_state_that_no_run_writes_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "what"),
     [
-        lambda batch: batch.clear(),
-        lambda batch: batch.update(questions=[{}]),
-        lambda batch: batch.update(prompts=3),
+        (lambda batch: batch.clear(), "index: Field required"),
+        (lambda batch: batch.update(questions=[{}]), "questions.0.id: Field required"),
+        (lambda batch: batch.update(prompts=3), "prompts is not a valid list"),
+        (lambda batch: batch.update(index="a"), "index is not a valid integer"),
+        (lambda batch: batch.update(index=0), "batch 0 of 16 questions is not in hand then"),
+        (lambda batch: batch["questions"].pop(), "samples.ids are [16, 4, "),
+        (lambda batch: batch["prompts"].pop(), "15 prompts to 16 questions"),
+        (lambda batch: batch["prompts"][3].append(9999), "prompts hold a token beyond the "),
+        (lambda batch: batch["texts"][3].pop(), "texts are not 16 times 4"),
     ],
 )
 def test_a_forged_batch_is_one_line(
-    change: Any, folder: Path, straight: Path, capsys: pytest.CaptureFixture[str]
+    change: Any, what: str, folder: Path, straight: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     newest = folder / "checkpoints" / f"step-{STEP}"
     forge(newest, change, "batch.json")
-    assert refused(folder, capsys).startswith(f"{newest} does not fit this run (")
+    assert re.match(
+        rf"{newest}/batch\.\w+ is damaged: {re.escape(what)}.*; move {newest} away, and the "
+        "checkpoint before it is used$",
+        refused(folder, capsys),
+    )
+
+
+def _drop(name: str) -> Callable[[Tensors], None]:
+    return lambda tensors: tensors.pop(name)
+
+
+def _cut(name: str) -> Callable[[Tensors], None]:
+    return lambda tensors: tensors.update({name: tensors[name][:-1]})
+
+
+def _fill(name: str, value: float) -> Callable[[Tensors], None]:
+    return lambda tensors: tensors.update({name: torch.full_like(tensors[name], value)})
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        *((_cut(name), f"{name} is [15, ") for name in SHAPES if name != "samples.ids"),
+        *((_drop(name), f"{name} is missing") for name in SHAPES),
+        (_cut("samples.ids"), "samples.ids are [15, "),
+        (_cut("entropy"), "entropy is [15, "),
+        (lambda t: t.update(rewards=t["rewards"].long()), "rewards holds torch.int64"),
+        (_fill("samples.ids", -1), "samples.ids hold a token that is none of the policy's "),
+        (_fill("samples.ids", 9999), "samples.ids hold a token that is none of the policy's "),
+        (_fill("samples.lengths", 0), "samples.lengths are not all from 1 to "),
+        (_fill("samples.lengths", 99), "samples.lengths are not all from 1 to "),
+    ],
+)
+def test_tensors_of_no_batch_are_one_line(change: Any, what: str, folder: Path) -> None:
+    newest = folder / "checkpoints" / f"step-{STEP}"
+    forge_tensors(newest / "batch.safetensors", change)
+    with pytest.raises(UserError) as caught:
+        _restore(newest)
+    assert str(caught.value).startswith(f"{newest / 'batch.safetensors'} is damaged: {what}")
+
+
+@pytest.mark.parametrize(
+    ("of", "change", "what"),
+    [
+        ("exp_avg", lambda t, name: t.pop(name), "{} is missing"),
+        ("exp_avg_sq", lambda t, name: t.pop(name), "{} is missing"),
+        ("step", lambda t, name: t.pop(name), "{} is missing"),
+        ("exp_avg", lambda t, name: _cut(name)(t), "{} is ["),
+        ("exp_avg", lambda t, name: _fill(name, float("nan"))(t), "{} is not finite"),
+        ("exp_avg_sq", lambda t, name: _fill(name, -1)(t), "{} is negative"),
+        ("step", lambda t, name: _fill(name, -5)(t), "{} is negative"),
+        ("step", lambda t, name: _fill(name, 7)(t), "{} is 7 after 6 updates"),
+        ("step", lambda t, name: t.update({"step/x": t[name]}), "step/x is of no trained"),
+    ],
+)
+def test_moments_of_no_optimizer_are_one_line(
+    of: str, change: Any, what: str, folder: Path
+) -> None:
+    newest = folder / "checkpoints" / f"step-{STEP}"
+    file = newest / "optimizer.safetensors"
+    name = min(name for name in load_file(file) if name.startswith(f"{of}/"))
+    forge_tensors(file, lambda tensors: change(tensors, name))
+    with pytest.raises(UserError) as caught:
+        _restore(newest)
+    assert str(caught.value).startswith(f"{file} is damaged: {what.format(name)}")
+
+
+def _restore(path: Path) -> None:
+    policy = load_tiny()
+    checkpoint.restore(path, policy, torch.optim.AdamW(policy.trainable().values()))
+
+
+def test_forged_tensors_are_one_line_and_the_checkpoint_before_is_used(
+    folder: Path, straight: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = folder / "checkpoints" / f"step-{STEP}"
+    forge_tensors(newest / "batch.safetensors", _drop("rewards"))
+    line = refused(folder, capsys)
+    assert line == (
+        f"{newest / 'batch.safetensors'} is damaged: rewards is missing; move {newest} away, and "
+        "the checkpoint before it is used"
+    )
     shutil.move(newest, folder.parent / "away")
     assert train.main(["--resume", str(folder)]) == 0
     assert_same_run(folder, straight)
+
+
+def test_a_batch_that_is_gone_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    newest = folder / "checkpoints" / f"step-{STEP}"
+    for name in ("batch.json", "batch.safetensors"):
+        (newest / name).unlink()
+    (newest / checkpoint.HASHES).write_text(json.dumps(checkpoint._hashes(newest)))
+    assert refused(folder, capsys).startswith(f"{newest} is damaged: the batch in hand is missing")
 
 
 def test_a_step_beyond_the_end_ends_the_loop(tmp_path: Path) -> None:
