@@ -14,13 +14,16 @@ _UNICODE = {
     "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
     "÷": r"\div ", "°": r"^\circ ", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ",
     "≠": r"\ne ", "≈": r"\approx ", "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ",
-    "∈": r"\in ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "⟨": r"\langle ", "⟩": r"\rangle ",
+    "∈": r"\in ", "∉": r"\notin ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}",
+    "⟨": r"\langle ", "⟩": r"\rangle ",
     "∖": r"\setminus ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-    "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "√": r"\sqrt ", "²": "^2", "³": "^3", "θ": r"\theta ",
+    "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "²": "^2", "³": "^3", "θ": r"\theta ",
     "α": r"\alpha ", "β": r"\beta ", "’": "'", "‘": "'", "“": '"', "”": '"', "，": ",",
     "…": r"\ldots ",
     "（": "(", "）": ")", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "",
 }  # fmt: skip
+# the root of all digits behind it, as √12 is printed
+_ROOT_SIGN = re.compile(r"(?:(?P<cube>∛)|√|(?<![A-Za-z\\])sqrt)\s*(?P<digits>\d+(?:\.\d+)?)?")
 _UNICODE_TABLE = str.maketrans(_UNICODE)
 
 _TEXT_MACROS = (
@@ -72,6 +75,11 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:leqslant|leqq|leq)(?![A-Za-z])|<=", r"\\le "),
         (r"\\(?:geqslant|geqq|geq)(?![A-Za-z])|>=", r"\\ge "),
         (r"\\neq(?![A-Za-z])|\\not\s*=|!=", r"\\ne "),
+        (r"\\not\s*\\in(?![A-Za-z])", r"\\notin "),
+        (r"\\not\s*(?:<|\\lt(?![A-Za-z]))|\\nless(?![A-Za-z])", r"\\ge "),
+        (r"\\not\s*(?:>|\\gt(?![A-Za-z]))|\\ngtr(?![A-Za-z])", r"\\le "),
+        (r"\\not\s*\\le(?![A-Za-z])|\\nleq(?:q|slant)?(?![A-Za-z])", ">"),
+        (r"\\not\s*\\ge(?![A-Za-z])|\\ngeq(?:q|slant)?(?![A-Za-z])", "<"),
         (r"\\lt(?![A-Za-z])", "<"),
         (r"\\gt(?![A-Za-z])", ">"),
         (r"\\(?:simeq|doteq)(?![A-Za-z])", r"\\approx "),
@@ -124,6 +132,7 @@ _DOLLAR = re.compile(r"(?<!\\)\$")
 
 def respell(answer: str) -> str:
     """Return `answer` in the uniform spelling that the readers of this package expect."""
+    answer = _ROOT_SIGN.sub(_root, answer)
     text = _drop_math_delimiters(answer.translate(_UNICODE_TABLE).strip().strip("*"))
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
@@ -134,6 +143,11 @@ def respell(answer: str) -> str:
     text = _SPACED_GROUPS.sub(lambda m: m[0].replace(" ", ""), text)
     text = text.strip(" ")
     return _OUTWARD.sub(_inward, text if _TWO_POINTS.search(text) else text.rstrip(".,;: "))
+
+
+def _root(match: re.Match[str]) -> str:
+    sign = r"\sqrt[3]" if match["cube"] else r"\sqrt"
+    return f"{sign}{{{match['digits']}}}" if match["digits"] else f"{sign} "
 
 
 def _inward(match: re.Match[str]) -> str:

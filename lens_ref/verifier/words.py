@@ -29,7 +29,7 @@ _CHOICE_AND_VALUE = re.compile(
     r"(-?(?:[\dA-Za-z]|\\(?:frac|sqrt|pi|\$)).*)"
 )
 _NOTHING = re.compile(
-    r"(?:there (?:is|are) )?no (?:(?:such|real|integer|valid|possible|positive) )*"
+    r"(?:there (?:is|are) )?no (?:(?:such|real|valid|possible) )*"
     r"(?:solution|root|value|number)s?(?: exists?)?|none|(?:empty|null) set"
 )
 # words before a value, as in "twice the answer is", with which it is not the value asked for
