@@ -40,10 +40,13 @@ _CHANGES = re.compile(
     r"|quarters?|halves|thirds?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?"
     r"|\w+dths?|\w+teenths?|\w+tieths?|twelfths?|elevenths?"
     r"|doubled?|tripled?|quadrupled?|halved|dozens?|scores|gross"
-    r"|hundreds?|thousands?|millions?|billions?|percent of|or|than|if|unless|when|suppose)\b",
+    r"|hundreds?|thousands?|millions?|billions?|percent of|or|than|if|unless"
+    r"|next|previous|another|when|suppose)\b",
     re.IGNORECASE,
 )
-_SOUGHT = re.compile(r"\b(?:answers?|results?|solutions?|values?|it|that|this)\b", re.IGNORECASE)
+_SOUGHT = re.compile(
+    r"\b(?:another|other|answers?|results?|solutions?|values?|it|that|this)\b", re.IGNORECASE
+)
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z.' \-]*")
 

@@ -32,10 +32,10 @@ _WORDS_BY_KIND = {
     "grand gross score scores double doubles twice thrice half third quarter quarters fourth fifth "
     "sixth seventh eighth ninth tenth percent mille basis grosses decade decades century centuries "
     "millennium millennia fortnight fortnights kilo mega giga tera deca hecto deci centi milli "
-    "micro nano pico femto",
+    "micro nano pico femto kilos myriad myriads mil mils",
     "operations": "plus minus divided multiplied mod mods modulo remainder power root choose base "
     "negative negatives reciprocal reciprocals inverse inverses opposite opposites logarithm "
-    "logarithms raised factorials",
+    "logarithms exponents multiples complements orders raised factorials",
     "joints of sentences": "or and but nor if unless except without versus than as because so then "
     "that which",
     "bounds and roundings": "least most over under above below about around almost nearly roughly "
@@ -104,6 +104,8 @@ def say_more(words: list[str]) -> bool:
     """Whether words behind a number make another statement of it, so that they say no unit."""
     parts = [part.lower() for word in words for part in word.split("-")]
     if not parts or parts[0] in _GROUPS or parts[-1] in _JOINTS or "times" in parts[:-1]:
+        return True
+    if re.search(r"\b(?:square|cube) roots?\b", " ".join(parts).lower()):
         return True
     numbers = any(all(map(_is_number, word.lower().split("-"))) for word in words)
     return numbers or any(part in _NO_NOUNS or _FRACTION.search(part) for part in parts)

@@ -30,9 +30,10 @@ from .kinds import (
     Region,
     Text,
     Tup,
+    latex_of,
 )
 from .labels import SYMBOLS, is_constant, is_label, is_variable, plain_label
-from .spelling import AND, OR, is_wrapped, merge_thousands, respell, split_top
+from .spelling import AND, OR, each_sign, is_wrapped, merge_thousands, respell, split_top
 
 _COMMA = re.compile(r"\s*(?:,|;|\\AND(?![A-Za-z])|\\OR(?![A-Za-z]))\s*")
 _RELATION = re.compile(r"\\(?:le|ge|ne|approx|equiv)(?![A-Za-z])|[<>=]")
@@ -43,7 +44,6 @@ _INTERSECTION = re.compile(r"\\cap(?![A-Za-z])")
 _MINUS = re.compile(r"\\setminus(?![A-Za-z])")
 _SUCH_THAT = re.compile(r"\\(?:mid|vert)(?![A-Za-z])|[|:]")
 _COLON = re.compile(r":|\\text\{\s*to\s*\}")
-_PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 _REALS = re.compile(
     r"\\(?:mathbb|mathbf|Bbb)\s*\{?R\}?|\\Re(?:als?)?|\\R|\(\s*-\\infty\s*,\s*\\infty\s*\)"
 )
@@ -111,6 +111,8 @@ def _text(text: str) -> Answer | None:
     known = words.number_word(inner)
     if known is not None:
         return Atom(str(known))
+    if share := words.fraction_words(inner):
+        return Atom(f"\\frac{{{share[0]}}}{{{share[1]}}}")
     plain = words.plain_words(inner)
     if plain in ("all real numbers", "all reals", "real numbers"):
         return Reals()
@@ -165,8 +167,19 @@ def _list(text: str) -> Answer | None:
         holes = all(isinstance(p.region, Region) for p in parts)
         joined = "intersection" if holes or set(separators) == {AND.strip()} else "union"
         return Inequality(parts[0].label, Region(joined, tuple(p.region for p in parts)))
+    if set(separators) == {OR.strip()} and all(map(_is_interval, parts)):
+        return Region("union", parts)
     unordered = OR.strip() in separators or any(_is_unordered(part) for part in parts)
     return Items(tuple(_flat(parts)), unordered) if parts else None
+
+
+def _is_interval(answer: Answer) -> bool:
+    """Whether `answer` can be no point: it closes with a square bracket, or has no end."""
+    if not isinstance(answer, Tup) or len(answer.parts) != 2 or answer.labels:
+        return False
+    return (answer.opening, answer.closing) in (("[", ")"), ("(", "]")) or any(
+        r"\infty" in latex_of(part) for part in answer.parts
+    )
 
 
 def _is_unordered(answer: Answer) -> bool:
@@ -277,21 +290,8 @@ def _squeeze(text: str) -> str:
 
 
 def _plus_minus(text: str) -> Answer | None:
-    """``a ± b`` is two values; several ± choose independently unless a ∓ ties them together."""
-    signs = [m[1] for m in _PLUS_MINUS.finditer(text)]
-    if not signs or len(signs) > 4 or is_wrapped(text, r"\{", r"\}"):
-        return None
-    if "mp" in signs:
-        choices = [["+" if s == "pm" else "-" for s in signs]]
-        choices.append(["-" if s == "pm" else "+" for s in signs])
-    else:
-        choices = [["+-"[n >> k & 1] for k in range(len(signs))] for n in range(2 ** len(signs))]
-    values = []
-    for choice in choices:
-        picked = iter(choice)
-        one = _PLUS_MINUS.sub(lambda _, p=picked: f" {next(p)} ", text).strip()
-        values.append(re.sub(r"(^|[({\[,])\s*\+\s*", r"\1", one))
-    return Items(tuple(_flat(_parts(values))), unordered=True)
+    values = [] if is_wrapped(text, r"\{", r"\}") else each_sign(text)
+    return Items(tuple(_flat(_parts(values))), unordered=True) if values else None
 
 
 def _region(text: str) -> Answer | None:
