@@ -35,7 +35,7 @@ _WORDS_BY_KIND = {
     "micro nano pico femto kilos myriad myriads mil mils",
     "operations": "plus minus divided multiplied mod mods modulo remainder power root choose base "
     "negative negatives reciprocal reciprocals inverse inverses opposite opposites logarithm "
-    "logarithms exponents multiples complements orders raised factorials",
+    "logarithms exponents complements orders raised factorials",
     "joints of sentences": "or and but nor if unless except without versus than as because so then "
     "that which",
     "bounds and roundings": "least most over under above below about around almost nearly roughly "
