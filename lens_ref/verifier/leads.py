@@ -41,7 +41,7 @@ _CHANGES = re.compile(
     r"|\w+dths?|\w+teenths?|\w+tieths?|twelfths?|elevenths?"
     r"|doubled?|tripled?|quadrupled?|halved|dozens?|scores|gross"
     r"|hundreds?|thousands?|millions?|billions?|percent of|or|than|if|unless"
-    r"|next|previous|another|when|suppose)\b",
+    r"|next|previous|another|errors?|guess|when|suppose)\b",
     re.IGNORECASE,
 )
 _SOUGHT = re.compile(
