@@ -55,7 +55,7 @@ _AMBIGUOUS_QUOTIENT = re.compile(r"/\s*\d+\s*(?:[A-Za-z]|\\(?!cdot|times|div|pm|
 # what the parser takes for a constant or an operation, but an answer uses as a name
 _CAPITAL_I = re.compile(r"(?<!\\)(?:\\[A-Za-z]+|I(?:_(?:(\w)|\{(\w+)\}))?)")
 _GAMMA = re.compile(r"\\(g|G)amma(?![A-Za-z])(?:_(?:(\w)|\{(\w+)\}))?")
-_TRANSPOSED = re.compile(r"(?<!matrix\})\s*\^\s*(?:T(?![A-Za-z])|\{\s*T\s*\})")
+_TRANSPOSED = re.compile(r"(?<!matrix\})\s*\^\s*(?:T|\{\s*T\s*\})")
 _FLOORS = re.compile(r"\\([lr])(floor|ceil)(?![A-Za-z])")
 # latex2sympy reads `2(3)` and `2 \frac{3}{4}` as mixed numbers; an explicit dot avoids that.
 _PRODUCT = re.compile(r"(?<![_^\d.])(\d+)\s*(?=\(|\\frac)|\)\s*(?=\()")
