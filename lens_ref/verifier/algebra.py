@@ -47,8 +47,15 @@ _SCIENTIFIC = re.compile(r"([-+]?\s?\d*\.?\d+)[eE]([-+]?\d{1,4})")
 _DECIMAL = re.compile(r"(\d*)\.(\d+)")
 # what no formula has: with it the parser only loses time, seconds for a line of code
 _NO_FORMULA = re.compile("[\"`@;\x00-\x1f\x7f\ud800-\udfff]|__|[(\\[]'")
-# what the parser would drop: words, the index of a number, a second point in it
-_DROPPED = re.compile(r"\\text|(?<![\w^_.])[\d.]*\d\s*_|\.\d*\.")
+# what the parser would drop: words, a second factorial (5!! is no (5!)!), the index of a number,
+# a second point in it
+_DROPPED = re.compile(r"\\text|!\s*!|(?<![\w^_.])[\d.]*\d\s*_|\.\d*\.")
+# 1/2x may be x/2 or 1/(2x)
+_AMBIGUOUS_QUOTIENT = re.compile(r"/\s*\d+\s*(?:[A-Za-z]|\\(?!cdot|times|div|pm|mp)[a-z])")
+# what the parser takes for a constant or an operation, but an answer uses as a name
+_CAPITAL_I = re.compile(r"(?<!\\)(?:\\[A-Za-z]+|I(?:_(?:(\w)|\{(\w+)\}))?)")
+_GAMMA = re.compile(r"\\(g|G)amma(?![A-Za-z])(?:_(?:(\w)|\{(\w+)\}))?")
+_TRANSPOSED = re.compile(r"(?<!matrix\})\s*\^\s*(?:T|\{\s*T\s*\})")
 _FLOORS = re.compile(r"\\([lr])(floor|ceil)(?![A-Za-z])")
 # latex2sympy reads `2(3)` and `2 \frac{3}{4}` as mixed numbers; an explicit dot avoids that.
 _PRODUCT = re.compile(r"(?<![_^\d.])(\d+)\s*(?=\(|\\frac)|\)\s*(?=\()")
@@ -84,6 +91,12 @@ def _primed_letter(match: re.Match[str]) -> str:
     return f"{name[0]}_{{{name[1:]}prime{len(match[2])}}}"
 
 
+def _plain_capital(match: re.Match[str]) -> str:
+    """The parser reads I as the imaginary unit, with or without an index."""
+    command = match[0].startswith("\\")
+    return match[0] if command else f"J_{{capitalI{match[1] or match[2] or ''}}}"
+
+
 def _repeating_decimal(match: re.Match[str]) -> str:
     whole, fixed, cycle = match.groups()
     tail = f"\\frac{{{cycle}}}{{{'9' * len(cycle)}{'0' * len(fixed)}}}"
@@ -98,6 +111,9 @@ def _exact(latex: str) -> str:
     latex = _MIXED_SLASH.sub(_mixed_number, latex)
     latex = _MIXED.sub(_mixed_number, latex)
     latex = _PRIMED.sub(_primed_letter, latex)
+    latex = _CAPITAL_I.sub(_plain_capital, latex)
+    latex = _GAMMA.sub(lambda m: f"{m[1]}_{{gamma{m[2] or m[3] or ''}}}", latex)
+    latex = _TRANSPOSED.sub("^{T_{exponent}}", latex)
     latex = _REPEATING.sub(_repeating_decimal, latex)
     latex = _DECIMAL.sub(lambda m: f"(\\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}})", latex)
     latex = re.sub(r"(\d|\})\s*\\degree", r"\1 \\cdot \\frac{\\pi}{180}", latex)
@@ -117,6 +133,8 @@ def to_sympy(latex: str) -> sympy.Basic | None:
     if _NO_FORMULA.search(latex) or _DROPPED.search(latex) or not _floors_close(latex):
         return None
     if "'" in _PRIMED.sub("", latex):  # the parser drops a prime behind anything but a name
+        return None
+    if _AMBIGUOUS_QUOTIENT.search(latex):
         return None
     if _SIDE_BY_SIDE.search(_MIXED_SLASH.sub(_mixed_number, latex)) or r"\ldots" in latex:
         return None

@@ -113,8 +113,9 @@ class _Comparison:
         gold, answer = _label_first(gold), _label_first(answer)
         if self._each(gold.sides, answer.sides):
             return True
-        last, other_last = gold.sides[-1], answer.sides[-1]
-        if _same_label(gold.label, answer.label) and self.same(last, other_last):
+        last = gold.sides[-1]
+        values = answer.sides[1:]  # x = 6 = 5 is no way to say x = 5
+        if _same_label(gold.label, answer.label) and all(self.same(last, v) for v in values):
             return True
         # the answer to "x = 5" must be solved for x too; other equations may be rearranged
         solved = gold.label and isinstance(last, Atom) and _is_number(last.latex)
@@ -135,8 +136,11 @@ class _Comparison:
     def _stated_value(self, gold: Answer, answer: Answer) -> bool:
         """``x = 5`` against 5, or a true chain such as ``0.56 = 56%`` against either side."""
         equation = _label_first(gold if isinstance(gold, Equation) else answer)
-        sides = equation.sides[-1:] if equation.label else equation.sides
-        if not equation.label and not all(
+        named = equation.label is not None
+        if equation is not gold and not isinstance(gold, Equation):
+            named = labels.states_its_value(latex_of(equation.sides[0]), equation.label)
+        sides = equation.sides[1:] if named else equation.sides
+        if not named and not all(
             isinstance(side, Atom | Quantity) and _is_number(latex_of(side)) for side in sides
         ):
             return False
@@ -182,7 +186,7 @@ class _Comparison:
     def _choices(self, gold: Answer, answer: Answer) -> bool:
         """``(C) 12`` against the letter, or against 12."""
         if isinstance(gold, Choice) and isinstance(answer, Choice):
-            return gold.letter == answer.letter
+            return gold.letter == answer.letter and self.same(gold.value, answer.value)
         choice, other = (gold, answer) if isinstance(gold, Choice) else (answer, gold)
         letter = words.choice_letter(latex_of(other))
         if letter:
@@ -276,6 +280,10 @@ class _Comparison:
         both = isinstance(gold, Inequality) and isinstance(answer, Inequality)
         if both and gold.label != answer.label:
             return False
+        if not both and isinstance(answer, Inequality) and not labels.is_variable(answer.label):
+            return False  # 2x > 3 is not x > 3
+        if not both and isinstance(gold, Inequality) and not labels.may_be_bounded(gold.label):
+            return False
         gold, answer = (a.region if isinstance(a, Inequality) else a for a in (gold, answer))
         cells = line_cells(gold, answer) if _units_agree(gold, answer) else None
         if cells is not None:
@@ -285,9 +293,8 @@ class _Comparison:
             if gold.operation == "minus":
                 return same_operation and self._each(gold.parts, answer.parts)
             return same_operation and same_in_any_order(gold.parts, answer.parts, self.same)
-        if isinstance(gold, _SET_KINDS) or isinstance(answer, _SET_KINDS):
-            return False
-        return self.same(gold, answer)
+        intervals = isinstance(gold, Tup) and isinstance(answer, Tup)  # 1 < x < 2 is no vector
+        return intervals and self.same(gold, answer)
 
 
 def _single(answer: Answer) -> Answer:
@@ -362,7 +369,10 @@ def _clocks(gold: Answer, answer: Answer) -> bool:
     clock, other = (gold, answer) if isinstance(gold, Clock) else (answer, gold)
     if isinstance(other, Ratio):
         time = words.clock_time(other.text)
-        late = time is not None and time[0] >= 13 * 3600  # 16:30 leaves no doubt
-        return time is not None and (clock.seconds - time[0]) % (86400 if late else 43200) == 0
+        # 16:30 and 0:30 leave no doubt, and 12:30 without a mark is half past noon
+        sure = time is not None and not 3600 <= time[0] < 12 * 3600
+        return time is not None and (clock.seconds - time[0]) % (86400 if sure else 43200) == 0
     hour = algebra.simple_fraction(latex_of(other)) if isinstance(other, Atom) else None
-    return hour is not None and 0 < hour <= 12 and (clock.seconds - 3600 * hour) % 43200 == 0
+    if hour is None or not 0 < hour <= 12:
+        return False
+    return (clock.seconds - 3600 * hour) % (86400 if hour == 12 else 43200) == 0

@@ -38,7 +38,7 @@ def _end(answer: Answer):
 
 
 def _collect_ends(answer: Answer, ends: list) -> None:
-    if isinstance(answer, Tup) and len(answer.parts) == 2:
+    if isinstance(answer, Tup) and len(answer.parts) == 2 and not answer.labels:
         ends += [e for e in map(_end, answer.parts) if e.is_finite]
     elif isinstance(answer, Region):
         for part in answer.parts:

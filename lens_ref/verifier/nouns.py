@@ -30,9 +30,12 @@ _CHANGES |= {word: rf"(#) \cdot 10^{{{power}}}" for word, power in _POWERS_OF_TE
 _WORDS_BY_KIND = {
     "multiples and parts": "dozens hundreds thousands millions billions lakh lakhs crore crores "
     "grand gross score scores double doubles twice thrice half third quarter quarters fourth fifth "
-    "sixth seventh eighth ninth tenth percent mille kilo mega giga centi milli micro nano",
+    "sixth seventh eighth ninth tenth percent mille basis grosses decade decades century centuries "
+    "millennium millennia fortnight fortnights kilo mega giga tera deca hecto deci centi milli "
+    "micro nano pico femto kilos myriad myriads mil mils",
     "operations": "plus minus divided multiplied mod mods modulo remainder power root choose base "
-    "negative reciprocal inverse raised factorials",
+    "negative negatives reciprocal reciprocals inverse inverses opposite opposites logarithm "
+    "logarithms exponents complements orders raised factorials",
     "joints of sentences": "or and but nor if unless except without versus than as because so then "
     "that which",
     "bounds and roundings": "least most over under above below about around almost nearly roughly "
@@ -53,7 +56,11 @@ _FRACTION = re.compile(
     r"illions?$|(?:teen|eleven|twelf|tie|illion|hundred|thousand)ths?$|^[kn]ths?$"
 )
 # words that make groups of what they count, unless an adjective shows that these are counted
-_GROUPS = frozenset(("pair", "pairs", "couple", "couples", "triple", "triples", "trio", "trios"))
+_GROUP_WORDS = (
+    "pair pairs couple couples triple triples trio trios quadruple quadruples quintuple quintuples "
+    "squares cubes"
+)
+_GROUPS = frozenset(_GROUP_WORDS.split())
 _SINGULARS = {
     "people": "person", "men": "man", "women": "woman", "children": "child", "mice": "mouse",
     "geese": "goose", "teeth": "tooth", "dice": "die", "vertices": "vertex", "radii": "radius",
@@ -97,6 +104,8 @@ def say_more(words: list[str]) -> bool:
     """Whether words behind a number make another statement of it, so that they say no unit."""
     parts = [part.lower() for word in words for part in word.split("-")]
     if not parts or parts[0] in _GROUPS or parts[-1] in _JOINTS or "times" in parts[:-1]:
+        return True
+    if re.search(r"\b(?:square|cube) roots?\b", " ".join(parts).lower()):
         return True
     numbers = any(all(map(_is_number, word.lower().split("-"))) for word in words)
     return numbers or any(part in _NO_NOUNS or _FRACTION.search(part) for part in parts)

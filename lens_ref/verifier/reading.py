@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from . import words
+from . import leads, words
 from .amounts import read_amount
 from .kinds import (
     Answer,
@@ -30,19 +30,20 @@ from .kinds import (
     Region,
     Text,
     Tup,
+    latex_of,
 )
-from .labels import plain_label
-from .spelling import AND, OR, is_wrapped, merge_thousands, respell, split_top
+from .labels import SYMBOLS, is_constant, is_label, is_variable, plain_label
+from .spelling import AND, OR, each_sign, is_wrapped, merge_thousands, respell, split_top
 
 _COMMA = re.compile(r"\s*(?:,|;|\\AND(?![A-Za-z])|\\OR(?![A-Za-z]))\s*")
 _RELATION = re.compile(r"\\(?:le|ge|ne|approx|equiv)(?![A-Za-z])|[<>=]")
-_MEMBER = re.compile(r"\\in(?![A-Za-z])")
+_MEMBER = re.compile(r"\\(?:not)?in(?![A-Za-z])")
+_NEGATION = re.compile(r"\\(?:not|neg|lnot)(?![A-Za-z])|\\n(?:subset|supset|mid|parallel|equiv)")
 _UNION = re.compile(r"\\cup(?![A-Za-z])")
 _INTERSECTION = re.compile(r"\\cap(?![A-Za-z])")
 _MINUS = re.compile(r"\\setminus(?![A-Za-z])")
 _SUCH_THAT = re.compile(r"\\(?:mid|vert)(?![A-Za-z])|[|:]")
 _COLON = re.compile(r":|\\text\{\s*to\s*\}")
-_PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 _REALS = re.compile(
     r"\\(?:mathbb|mathbf|Bbb)\s*\{?R\}?|\\Re(?:als?)?|\\R|\(\s*-\\infty\s*,\s*\\infty\s*\)"
 )
@@ -56,15 +57,6 @@ _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _BARE_WORDS = re.compile(r"[A-Za-z][A-Za-z .,'\-()]*|[A-Za-z]{3,} [A-Za-z0-9 .,'\-]*")
 _LEAD_IN = re.compile(r"\\text\{[^{}]*(?:\bis|\bare|:|=)\s*\}\s*(?P<rest>.*\w.*)")
 _WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}")
-_LABEL = re.compile(
-    r"[A-Za-z]'*(?:_\{?\w+\}?)?"  # x, x_1, y'
-    r"|[A-Za-z](?:\^\{-1\})?\s*\([^()]*\)|[A-Z]\^\{-1\}"  # f(x), P(A), A^{-1}
-    r"|(?:m\s*)?\\(?:angle|triangle|overline|overrightarrow|vec|widehat)\s*\{?\s*[A-Za-z]{1,3}\s*\}?"
-    r"|\|?[A-Z]{2,3}\|?|\[[A-Z]{3,4}\]|\\[a-z]+(?:_\{?\w+\}?)?"
-    r"|(?:\\text\{[^{}]*\}|\s)+|[A-Za-z][a-z]{2,}[a-z ]*"
-)
-_SYMBOL = r"(?:[A-Za-z]|\\[a-z]+)(?:_\w|_\{\w+\})?"
-_SYMBOLS = re.compile(rf"\(\s*({_SYMBOL}(?:\s*,\s*{_SYMBOL})+)\s*\)")
 _POINT = re.compile(r"([A-Z])'*\s*(\(.*,.*\))")
 _NAMED = re.compile(
     r"(?:m\s*)?\\(?:(?P<sign>angle|triangle)\s*\{?\s*(?P<letters>[A-Z]{1,4})"
@@ -80,6 +72,8 @@ def read(answer: str, thousands: bool = True) -> Answer | None:
     `thousands`: ``81,256`` is one number, not two.
     """
     text = respell(answer)
+    if _NEGATION.search(text):  # what it denies is read nowhere
+        return Text(text)
     if thousands:
         text = merge_thousands(text)
     return _read(text) if text else None
@@ -117,6 +111,8 @@ def _text(text: str) -> Answer | None:
     known = words.number_word(inner)
     if known is not None:
         return Atom(str(known))
+    if share := words.fraction_words(inner):
+        return Atom(f"\\frac{{{share[0]}}}{{{share[1]}}}")
     plain = words.plain_words(inner)
     if plain in ("all real numbers", "all reals", "real numbers"):
         return Reals()
@@ -166,12 +162,24 @@ def _list(text: str) -> Answer | None:
     parts = _parts(pieces)
     if len(parts) == 1:
         return parts[0]
-    if parts and all(isinstance(part, Inequality) for part in parts):
+    bounded = {part.label if isinstance(part, Inequality) else None for part in parts}
+    if len(bounded) == 1 and None not in bounded:
         holes = all(isinstance(p.region, Region) for p in parts)
         joined = "intersection" if holes or set(separators) == {AND.strip()} else "union"
         return Inequality(parts[0].label, Region(joined, tuple(p.region for p in parts)))
+    if set(separators) == {OR.strip()} and all(map(_is_interval, parts)):
+        return Region("union", parts)
     unordered = OR.strip() in separators or any(_is_unordered(part) for part in parts)
     return Items(tuple(_flat(parts)), unordered) if parts else None
+
+
+def _is_interval(answer: Answer) -> bool:
+    """Whether `answer` can be no point: it closes with a square bracket, or has no end."""
+    if not isinstance(answer, Tup) or len(answer.parts) != 2 or answer.labels:
+        return False
+    return (answer.opening, answer.closing) in (("[", ")"), ("(", "]")) or any(
+        r"\infty" in latex_of(part) for part in answer.parts
+    )
 
 
 def _is_unordered(answer: Answer) -> bool:
@@ -191,16 +199,24 @@ def _lead_in(text: str) -> Answer | None:
     match = _LEAD_IN.fullmatch(text)
     if match is None:
         return None
-    denied = words.names_another_value(text[: match.start("rest")])
-    return Text(text) if denied else _read(match["rest"])
+    announced = leads.announces_the_value(text[: match.start("rest")])
+    return _read(match["rest"]) if announced else Text(text)
 
 
 def _membership(text: str) -> Answer | None:
-    pieces, _ = split_top(text, _MEMBER)
+    r"""``x \in S`` is S, ``x \notin S`` all else; ``x^2 \in S``, ``6 \in S`` are other claims."""
+    pieces, signs = split_top(text, _MEMBER)
     if len(pieces) != 2 or not pieces[1].strip():
         return None
-    claim = pieces[0].strip() and _is_constant(pieces[0])  # 6 \in \{5\} is no value
-    return Text(text) if claim else _read(pieces[1])
+    name, members = pieces[0].strip(), _read(pieces[1])
+    if members is None:
+        return None
+    if signs == [r"\notin"] and is_variable(name):
+        return Inequality(_squeeze(name), Region("minus", (Reals(), members)))
+    if signs == [r"\in"] and (not name or is_variable(name) or SYMBOLS.fullmatch(name)):
+        return members
+    element = _read(name)
+    return Text(text) if element is None else Chain((element, members), tuple(signs))
 
 
 def _relation(text: str) -> Answer | None:
@@ -221,7 +237,7 @@ def _relation(text: str) -> Answer | None:
 
 def _rounded(sides: list[str], sign: int) -> Answer | None:
     r"""``x = \frac{5}{12} \approx 0.417`` states an exact value, ``x \approx 0.417`` does not."""
-    if any(side and not _is_label(side) for side in sides[: sign + 1]):
+    if any(side and not is_label(side) for side in sides[: sign + 1]):
         return _equation(sides[: sign + 1]) if sign else _read(sides[0])
     value = _read(sides[sign + 1])
     return None if value is None else Approximate(value)
@@ -232,7 +248,7 @@ def _labelled_tuple(sides: list[str]) -> Answer | None:
     if len(sides) != 2:
         return None
     for names, values in (sides, sides[::-1]):
-        match = _SYMBOLS.fullmatch(names)
+        match = SYMBOLS.fullmatch(names)
         point = _read(values) if match else None
         if match and isinstance(point, Tup) and not point.labels:
             labels = tuple(plain_label(name) for name in match[1].split(","))
@@ -243,24 +259,13 @@ def _labelled_tuple(sides: list[str]) -> Answer | None:
 
 def _equation(sides: list[str]) -> Answer | None:
     parts = _parts(sides)
-    label = sides[0] if _is_label(sides[0]) else None
+    label = sides[0] if is_label(sides[0]) else None
     return Equation(parts, label) if len(parts) == len(sides) else None
-
-
-def _is_label(text: str) -> bool:
-    if _LABEL.fullmatch(text) is None or words.names_another_value(text):
-        return False
-    return not _is_constant(text)
-
-
-def _is_constant(latex: str) -> bool:
-    rest = re.sub(r"\\(?:frac|sqrt|pi|infty|cdot|times|text)(?![A-Za-z])", "", latex)
-    return not re.search(r"[A-Za-z]", rest)
 
 
 def _bounds(sides: list[str], relations: list[str]) -> Inequality | None:
     r"""``x > 3``, ``3 < x``, ``-2 \le x < 7``, ``x \ne 5``: constant bounds of one unknown."""
-    unknown = [k for k, side in enumerate(sides) if not _is_constant(side)]
+    unknown = [k for k, side in enumerate(sides) if not is_constant(side)]
     if len(unknown) != 1 or not 2 <= len(sides) <= 3:
         return None
     k = unknown[0]
@@ -280,25 +285,13 @@ def _bounds(sides: list[str], relations: list[str]) -> Inequality | None:
 
 
 def _squeeze(text: str) -> str:
-    return text.replace(" ", "")
+    """Drop the blanks that separate nothing: not that of ``\\sin x``."""
+    return re.sub(r"(?<![A-Za-z]) | (?![A-Za-z])", "", text)
 
 
 def _plus_minus(text: str) -> Answer | None:
-    """``a ± b`` is two values; several ± choose independently unless a ∓ ties them together."""
-    signs = [m[1] for m in _PLUS_MINUS.finditer(text)]
-    if not signs or len(signs) > 4 or is_wrapped(text, r"\{", r"\}"):
-        return None
-    if "mp" in signs:
-        choices = [["+" if s == "pm" else "-" for s in signs]]
-        choices.append(["-" if s == "pm" else "+" for s in signs])
-    else:
-        choices = [["+-"[n >> k & 1] for k in range(len(signs))] for n in range(2 ** len(signs))]
-    values = []
-    for choice in choices:
-        picked = iter(choice)
-        one = _PLUS_MINUS.sub(lambda _, p=picked: f" {next(p)} ", text).strip()
-        values.append(re.sub(r"(^|[({\[,])\s*\+\s*", r"\1", one))
-    return Items(tuple(_flat(_parts(values))), unordered=True)
+    values = [] if is_wrapped(text, r"\{", r"\}") else each_sign(text)
+    return Items(tuple(_flat(_parts(values))), unordered=True) if values else None
 
 
 def _region(text: str) -> Answer | None:
@@ -322,12 +315,30 @@ def _set(text: str) -> Answer | None:
     if not is_wrapped(text, r"\{", r"\}"):
         return None
     inner = text[2:-2].strip()
-    pieces, _ = split_top(inner, _SUCH_THAT)
-    if len(pieces) == 2:
-        return _read(pieces[1])
+    heads, signs = split_top(inner, _SUCH_THAT)
+    if signs and heads[0].strip() and not is_constant(heads[0]):
+        condition = inner[len(heads[0]) :].lstrip().removeprefix(signs[0])
+        return _builder(heads[0].strip(), condition.strip())
     # the elements of {1,234, 5} are separated by commas, so no thousands are merged here
     elements, _ = split_top(inner, _COMMA)
     return Items(tuple(_flat(_parts(elements))), unordered=True, braces=True)
+
+
+def _builder(head: str, condition: str) -> Answer | None:
+    r"""``\{x \in D : condition\}``: a set of reals if the condition bounds x itself."""
+    pieces, signs = split_top(head, _MEMBER)
+    name, domain = pieces[0].strip(), _read(pieces[1]) if signs == [r"\in"] else Reals()
+    met = _read(condition)
+    if met is None or domain is None:
+        return None
+    about, members = split_top(condition, _MEMBER)
+    bounds = isinstance(met, Inequality) and met.label == _squeeze(name)
+    bounds |= members == [r"\in"] and about[0].strip() == name
+    bounds |= all(isinstance(p, Equation) and p.label == name for p in getattr(met, "parts", [met]))
+    if is_variable(name) and bounds and len(pieces) <= 2:
+        return met if isinstance(domain, Reals) else Region("intersection", (domain, met))
+    elements = _read(head)
+    return None if elements is None else Chain((elements, met), (":",))
 
 
 def _brackets(text: str) -> Answer | None:

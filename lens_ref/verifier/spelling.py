@@ -14,13 +14,23 @@ _UNICODE = {
     "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
     "÷": r"\div ", "°": r"^\circ ", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ",
     "≠": r"\ne ", "≈": r"\approx ", "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ",
-    "∈": r"\in ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "⟨": r"\langle ", "⟩": r"\rangle ",
+    "∈": r"\in ", "∉": r"\notin ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}",
+    "⟨": r"\langle ", "⟩": r"\rangle ",
     "∖": r"\setminus ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-    "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "√": r"\sqrt ", "²": "^2", "³": "^3", "θ": r"\theta ",
+    "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "θ": r"\theta ",
     "α": r"\alpha ", "β": r"\beta ", "’": "'", "‘": "'", "“": '"', "”": '"', "，": ",",
     "…": r"\ldots ",
-    "（": "(", "）": ")", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "",
+    "⅕": r"\frac{1}{5}", "⅖": r"\frac{2}{5}", "⅗": r"\frac{3}{5}", "⅘": r"\frac{4}{5}",
+    "⅙": r"\frac{1}{6}", "⅚": r"\frac{5}{6}", "⅛": r"\frac{1}{8}", "⅜": r"\frac{3}{8}",
+    "⅝": r"\frac{5}{8}", "⅞": r"\frac{7}{8}", "∴": r"\therefore ", "✓": r"\checkmark ",
+    "✔": r"\checkmark ", "（": "(", "）": ")", "\u00a0": " ",
+    "\u2009": " ", "\u202f": " ", "\u200b": "",
 }  # fmt: skip
+_RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
+_LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n", strict=True))
+_SCRIPTS = re.compile(f"(?P<up>[{''.join(_RAISED)}]+)|(?P<down>[{''.join(_LOWERED)}]+)")
+# the root of all digits behind it, as √12 is printed
+_ROOT_SIGN = re.compile(r"(?:(?P<cube>∛)|√|(?<![A-Za-z\\])sqrt)\s*(?P<digits>\d+(?:\.\d+)?)?")
 _UNICODE_TABLE = str.maketrans(_UNICODE)
 
 _TEXT_MACROS = (
@@ -41,8 +51,13 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\\(?:boxed|fbox)\s*(?=\{)", ""),
-        (r"\\(?:left|right|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?(?=\s*)", ""),
+        (r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?(?=\s*)", ""),
         (r"\\(?:displaystyle|textstyle|limits|nolimits|rm|bf|it)(?![A-Za-z])", ""),
+        # sizes, colours and marks around an answer say nothing
+        (r"\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])", ""),
+        (r"\\(?:text)?color\s*\{[A-Za-z!0-9]*\}(?=\s*\S)", ""),
+        (r"\\underline\s*\{\s*(-?[\d.,]+)\s*\}", r"\1"),
+        (r"^\s*\\therefore(?![A-Za-z])|\\checkmark\s*$", ""),
         (r"\\[hv]?phantom\s*(?:\{[^{}]*\}|[^{}\s])|\\vspace\*?\s*\{[^{}]*\}", " "),
         (r"\\hspace\*?\s*\{[^{}]*\}", r"\\quad "),
         # thousands: 12,\!345  12{,}345 ; other uses of these commas are list separators
@@ -72,6 +87,11 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:leqslant|leqq|leq)(?![A-Za-z])|<=", r"\\le "),
         (r"\\(?:geqslant|geqq|geq)(?![A-Za-z])|>=", r"\\ge "),
         (r"\\neq(?![A-Za-z])|\\not\s*=|!=", r"\\ne "),
+        (r"\\not\s*\\in(?![A-Za-z])", r"\\notin "),
+        (r"\\not\s*(?:<|\\lt(?![A-Za-z]))|\\nless(?![A-Za-z])", r"\\ge "),
+        (r"\\not\s*(?:>|\\gt(?![A-Za-z]))|\\ngtr(?![A-Za-z])", r"\\le "),
+        (r"\\not\s*\\le(?![A-Za-z])|\\nleq(?:q|slant)?(?![A-Za-z])", ">"),
+        (r"\\not\s*\\ge(?![A-Za-z])|\\ngeq(?:q|slant)?(?![A-Za-z])", "<"),
         (r"\\lt(?![A-Za-z])", "<"),
         (r"\\gt(?![A-Za-z])", ">"),
         (r"\\(?:simeq|doteq)(?![A-Za-z])", r"\\approx "),
@@ -85,6 +105,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\operatorname\*?\s*\{\s*(" + _FUNCTIONS + r")\s*\}", r"\\\1 "),
         (r"\\(?:" + _TEXT_MACROS + r")\s*\{", r"\\text{"),
         (r"\\text\{([^{}]*)\}\s*/\s*\\text\{", r"\\text{\1/"),  # \text{m} / \text{s}
+        (r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*\}", r"\\text{\1/\2}"),
         (r"\\text\{\s*,?\s*(?:and|AND)\s*,?\s*\}|\\(?:land|wedge)(?![A-Za-z])", r"\\AND "),
         (r"\\text\{\s*,?\s*(?:or|OR)\s*,?\s*\}|\\(?:lor|vee)(?![A-Za-z])", r"\\OR "),
         (r"\\text\{\s*\(?(?:in )?base[ -]?(\w+)\)?\s*\}", r"_{\1}"),
@@ -119,11 +140,14 @@ _OUTWARD = re.compile(
 # 12 345 and 1 000 000, but not 3 5, 1000 000, 2^3 125 or the mixed number 1 100/200
 _SPACED_GROUPS = re.compile(r"(?<![\d.,_^])(?<!\d )\d{1,3}(?: \d{3})+(?! ?\d)(?! ?/)")
 _TWO_POINTS = re.compile(r"\.\d*\.[.,;: ]*$")  # 0.1. is a slip, not a number at a sentence's end
+_PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 
 
 def respell(answer: str) -> str:
     """Return `answer` in the uniform spelling that the readers of this package expect."""
+    answer = _SCRIPTS.sub(_script, answer)
+    answer = _ROOT_SIGN.sub(_root, answer)
     text = _drop_math_delimiters(answer.translate(_UNICODE_TABLE).strip().strip("*"))
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
@@ -136,6 +160,17 @@ def respell(answer: str) -> str:
     return _OUTWARD.sub(_inward, text if _TWO_POINTS.search(text) else text.rstrip(".,;: "))
 
 
+def _script(match: re.Match[str]) -> str:
+    sign, letters = ("^", _RAISED) if match["up"] else ("_", _LOWERED)
+    script = "".join(letters[c] for c in match[0])
+    return f"{sign}{script}" if len(script) == 1 else f"{sign}{{{script}}}"
+
+
+def _root(match: re.Match[str]) -> str:
+    sign = r"\sqrt[3]" if match["cube"] else r"\sqrt"
+    return f"{sign}{{{match['digits']}}}" if match["digits"] else f"{sign} "
+
+
 def _inward(match: re.Match[str]) -> str:
     opening, closing = {"]": "("}.get(match["open"], "["), {"[": ")"}.get(match["close"], "]")
     return f"{match['lead']}{opening}{match['ends']}{closing}"
@@ -146,6 +181,24 @@ def _drop_math_delimiters(text: str) -> str:
     text = re.sub(r"(?<!\\)\\[()\[\]]", "", text)
     dollars = len(_DOLLAR.findall(text))
     return _DOLLAR.sub(lambda _: "" if dollars % 2 == 0 else r"\$", text)
+
+
+def each_sign(text: str) -> list[str]:
+    """``a ± b`` as two values; several ± choose independently unless a ∓ ties them together."""
+    signs = [m[1] for m in _PLUS_MINUS.finditer(text)]
+    if not signs or len(signs) > 4:
+        return []
+    if "mp" in signs:
+        choices = [["+" if s == "pm" else "-" for s in signs]]
+        choices.append(["-" if s == "pm" else "+" for s in signs])
+    else:
+        choices = [["+-"[n >> k & 1] for k in range(len(signs))] for n in range(2 ** len(signs))]
+    values = []
+    for choice in choices:
+        picked = iter(choice)
+        one = _PLUS_MINUS.sub(lambda _, p=picked: f" {next(p)} ", text).strip()
+        values.append(re.sub(r"(^|[({\[,])\s*\+\s*", r"\1", one))
+    return values
 
 
 def split_top(text: str, separator: re.Pattern[str]) -> tuple[list[str], list[str]]:

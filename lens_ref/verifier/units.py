@@ -85,6 +85,14 @@ _RATE = re.compile(r"\s+per\s+|\s*/\s*")
 _LETTER_UNIT = re.compile(
     r"(?P<value>.*[\d)}])\s*(?P<letter>[A-Za-z])(?:\s*\^\s*\{?(?P<power>[23])\}?)?"
 )
+# words before a known unit with which it is still that unit
+_SAME_UNIT_WORDS = (
+    "us american whole full complete entire exact total additional extra more consecutive "
+    "different straight long"
+)
+_SAME_UNIT = frozenset(_SAME_UNIT_WORDS.split())
+# What has squares and cubes that are units: lengths. "liters^3" are a slip, whatever was meant.
+_LENGTH = re.compile(r"[kMGTmcdn]?m|inch|foot|yard|mile|nautical mile|light year|unit")
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _POWERS_BEHIND = {"squared": 2, "cubed": 3}
 
@@ -125,7 +133,9 @@ def known_unit(text: str, power: int = 1) -> Unit | None:
     if (scale := _scale(words)) is not None:
         return Unit("degree", power, frozenset({scale}))
     known = _from_symbol(name) or _from_word(name.lower())
-    return Unit(known, power) if known else _rate_of(_RATE.split(name), power)
+    if known:
+        return Unit(known, power, plain=power == 1 or _LENGTH.fullmatch(known) is not None)
+    return _rate_of(_RATE.split(name), power)
 
 
 def _scale(words: list[str]) -> str | None:
@@ -165,10 +175,13 @@ def read_unit(text: str, power: int = 1, one: bool = False) -> Unit | None:
     phrase = " ".join(noun)
     if unit := known_unit(phrase, power):  # "feet tall"
         return Unit(unit.name, unit.power, unit.details | details)
-    for k in range(1, len(noun)):  # "US dollars", but not "cm m"
+    for k in range(1, len(noun)):  # "US dollars", but "watt hours" and "board feet" are no hours
         unit = known_unit(" ".join(noun[k:]), power)
-        if unit and not any(known_unit(word) for word in noun[:k]):
+        if unit and all(word.lower().replace(".", "") in _SAME_UNIT for word in noun[:k]):
             return Unit(unit.name, unit.power, details | {w.lower() for w in noun[:k]})
+        if unit:
+            plain = power == 1 and not any(known_unit(word) for word in noun[:k])
+            return Unit(" ".join([*noun[:k], unit.name]).lower(), power, details, plain)
     plain = nouns.is_plain(noun, details, one) and not any(known_unit(w) for w in noun[:-1])
     name = nouns.singular(noun[-1]) if noun else ""
     details |= {word.lower() for word in noun[:-1]}

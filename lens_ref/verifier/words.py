@@ -15,6 +15,8 @@ NUMBER_WORDS |= {
     f"{ten} {_SMALL[n]}": 10 * k + n for k, ten in enumerate(_TENS, start=2) for n in range(1, 10)
 }
 
+_FRACTIONS = {"half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6}
+_FRACTIONS |= {"seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10}
 _LARGE = (("million", 10**6), ("thousand", 1000), ("hundred", 100))
 
 _CLOCK = re.compile(
@@ -25,11 +27,11 @@ _CLOCK = re.compile(
 _CHOICE_WORD = r"(?:(?i:(?:the )?(?:correct )?(?:option|choice|answer)(?: is)?)\s*:?\s*)?"
 _CHOICE = re.compile(_CHOICE_WORD + r"\(?([A-Z])[).]?")
 _CHOICE_AND_VALUE = re.compile(
-    _CHOICE_WORD + r"\(?([A-Z])\)\s*(?!(?:and|or|is|not|wrong|incorrect)\b)"
+    _CHOICE_WORD + r"(?:\(?([A-Z])\)\s*|([A-Z])\.\s+)(?!(?:and|or|is|not|wrong|incorrect)\b)"
     r"(-?(?:[\dA-Za-z]|\\(?:frac|sqrt|pi|\$)).*)"
 )
 _NOTHING = re.compile(
-    r"(?:there (?:is|are) )?no (?:(?:such|real|integer|valid|possible|positive) )*"
+    r"(?:there (?:is|are) )?no (?:(?:such|real|valid|possible) )*"
     r"(?:solution|root|value|number)s?(?: exists?)?|none|(?:empty|null) set"
 )
 # words before a value, as in "twice the answer is", with which it is not the value asked for
@@ -63,6 +65,14 @@ def _number_of(words: list[str], large: tuple[tuple[str, int], ...]) -> int | No
     return NUMBER_WORDS.get(" ".join(words))
 
 
+def fraction_words(text: str) -> tuple[int, int] | None:
+    """``"two-thirds"`` -> (2, 3); None where `text` is no such fraction."""
+    top, _, bottom = text.lower().replace("-", " ").rpartition(" ")
+    many, part = NUMBER_WORDS.get(top), _FRACTIONS.get(bottom.removesuffix("s"))
+    part = 2 if bottom == "halves" else part
+    return (many, part) if many and part else None
+
+
 def clock_time(text: str) -> tuple[int, bool] | None:
     """Read a clock time: ``4:30 p.m.``, ``9 a.m.``, ``16:30`` or ``4:51:06``.
 
@@ -89,7 +99,7 @@ def choice_letter(text: str) -> str | None:
 def choice_and_value(text: str) -> tuple[str, str] | None:
     """``"(C) 12"`` -> ("C", "12")."""
     match = _CHOICE_AND_VALUE.fullmatch(text.strip())
-    return (match[1], match[2]) if match else None
+    return (match[1] or match[2], match[3]) if match else None
 
 
 def names_another_value(text: str) -> bool:
