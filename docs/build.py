@@ -83,7 +83,7 @@ def against_grpo(table: pd.DataFrame, label: str) -> str:
     """−0.1 points, 95 % interval […], and what can be said."""
     change = t_interval(reproduction_page.differences(table, label))
     if change.covers_zero:
-        return f"{points(change)}: no difference to GRPO can be told"
+        return f"{points(change)}: no difference from GRPO can be told"
     return f"{points(change)}: {'better' if change.mean > 0 else 'worse'} than GRPO"
 
 

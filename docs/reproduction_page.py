@@ -63,7 +63,7 @@ def study(folder: Path) -> str:
         by_arm(curves, updates),
         by_level(curves),
         signals(updates),
-        "![Left: difference to GRPO over the updates. Right: at the end, by level.]"
+        "![Left: difference from GRPO over the updates. Right: at the end, by level.]"
         "(reproduction.png)",
         conclusion(curves),
     )
@@ -93,7 +93,7 @@ def sizes(curves: pd.DataFrame, runs: list[dict[str, Any]]) -> str:
 
 
 def by_arm(curves: pd.DataFrame, updates: pd.DataFrame) -> str:
-    """pass@1 at the end, the difference to GRPO, and whether it survives five comparisons."""
+    """pass@1 at the end, the difference from GRPO, and whether it survives five comparisons."""
     last = curves[(curves["level"] == "all") & (curves["step"] == curves["step"].max())]
     final = last.set_index(["method", "seed"])["pass@1"]
     found = {label: differences(curves, label) for label in ARMS}
@@ -181,7 +181,7 @@ def verdict(label: str, found: Interval) -> str:
     """One sentence with its interval."""
     name = display(label)
     if found.covers_zero:
-        return f"{name}: no difference to GRPO can be told, {interval(found)} points."
+        return f"{name}: no difference from GRPO can be told, {interval(found)} points."
     side = "better" if found.mean > 0 else "worse"
     return f"{name} ends {side} than GRPO, {interval(found)} points."
 

@@ -313,7 +313,7 @@ print(frame.head(3).to_csv(index=False))
 #   another run.
 # - Differences are read from paired intervals; at two seeds such an interval is very wide.
 # - In our runs LENS as printed gave negative groups a signal that is a tiny fraction of a mixed
-#   group's, and its difference to GRPO could not be told from 0.
+#   group's, and its difference from GRPO could not be told from 0.
 #
 # ## Questions for the class
 #

@@ -252,7 +252,7 @@ def test_means_and_paired_differences_over_seeds(tmp_path: Path) -> None:
     # negative groups 50 % in the first of four updates and 25 % in the last
     assert "LENS as printed 50.0 25.0 1:500 1.500 1.500 20.0 20.0" in text
     csv_file = pd.read_csv(tmp_path / "out" / "our_runs.csv")
-    row = csv_file[(csv_file["quantity"] == "difference to GRPO") & (csv_file["level"] == "all")]
+    row = csv_file[(csv_file["quantity"] == "difference from GRPO") & (csv_file["level"] == "all")]
     assert row["low"].iloc[0] == pytest.approx(-62.1035, abs=1e-3)
 
 

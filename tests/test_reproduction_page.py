@@ -49,7 +49,7 @@ def made_up(page: Any, folder: Path, change: dict[str, tuple[float, ...]]) -> Pa
 def test_a_null_result_is_said_with_what_could_have_been_found(page: Any, tmp_path: Path) -> None:
     text = page.study(made_up(page, tmp_path, {"nsr": (-9.0, -10.0, -11.0, -10.0, -10.0)}))
     # sd of (0, .2, -.2, .1, -.1) is .1581; t = 2.776, so ± .196; five pairs find 1.68 sd = .27
-    assert "LENS as printed: no difference to GRPO can be told, 0.0 [−0.2, +0.2] points." in text
+    assert "LENS as printed: no difference from GRPO can be told, 0.0 [−0.2, +0.2] points." in text
     assert "An effect of 0.3 points or more would probably have shown" in text
     # sd .7071: ± .878
     assert "NSR ends worse than GRPO, −10.0 [−10.9, −9.1] points." in text

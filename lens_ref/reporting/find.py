@@ -17,10 +17,10 @@ from lens_ref.rlvr import evaluation
 from lens_ref.rlvr.config import method_label
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import COPY_AGAIN, damaged, read_json
+from lens_ref.rlvr.logs import GROUP_COLUMNS
 from lens_ref.rlvr.manifest_file import check_manifest
 from lens_ref.rlvr.report_data import (
     CURVE_COLUMNS,
-    GROUP_COLUMNS,
     LENS,
     UPDATE_COLUMNS,
     Run,

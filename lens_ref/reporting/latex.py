@@ -61,7 +61,7 @@ def document(filled: Sequence[Filled], settings: Sequence[Setting]) -> str:
     for setting in settings:
         for what, (header, rows) in (
             ("pass@k in %, mean over seeds", accuracy_rows(setting)),
-            ("difference to GRPO in points", difference_rows(setting)),
+            ("difference from GRPO in points", difference_rows(setting)),
         ):
             if rows:
                 label = f"{setting.slug}-{what.split()[0].replace('@', '')}"

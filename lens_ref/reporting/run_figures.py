@@ -190,7 +190,9 @@ def differences(setting: Setting) -> Figure | str:
     ]
     found = [(label, estimates) for label, estimates in found if any(estimates)]
     if not found:
-        return "No method was run on the same seed as GRPO here, so there is no difference to draw."
+        return (
+            "No method was run on the same seed as GRPO here, so there is no difference from draw."
+        )
     height = 1.5 + 0.26 * len(columns) * len(found)
     figure, (axes,) = frame(height=height, width=WIDE)
     for j, (column, level) in enumerate(columns):
@@ -207,7 +209,7 @@ def differences(setting: Setting) -> Figure | str:
     axes.axvline(0, color="black", lw=1)
     axes.set_yticks(range(len(found)), [display(label) for label, _ in found])
     axes.set_ylim(len(found) - 0.4, -0.6)
-    axes.set_xlabel("difference to GRPO (points); bars: 95 % intervals")
+    axes.set_xlabel("difference from GRPO (points); bars: 95 % intervals")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
     legend(figure, axes, size=10)
     return figure

@@ -324,7 +324,7 @@ def our_frame(settings: Sequence[Setting]) -> pd.DataFrame:
             for column, level in measured(setting):
                 found = {
                     "mean": setting.accuracy(label, column, level),
-                    "difference to GRPO": setting.difference(label, column, level),
+                    "difference from GRPO": setting.difference(label, column, level),
                 }
                 rows += [
                     {

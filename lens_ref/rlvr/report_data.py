@@ -28,6 +28,7 @@ from lens_ref.rlvr.files import (
     read_jsonl,
     read_yaml,
 )
+from lens_ref.rlvr.logs import GROUP_COLUMNS
 from lens_ref.rlvr.manifest_file import read_manifest
 from lens_ref.rlvr.metrics import METRICS
 from lens_ref.rlvr.ranges import AT_MOST, RANGES
@@ -35,7 +36,6 @@ from lens_ref.rlvr.run_folder import find_runs
 from lens_ref.rlvr.untrusted import from_cell, one_line
 
 BASELINE, LENS = "grpo", "lens"
-GROUP_COLUMNS = ("step", "question", "level", "responses", "correct", "kind", "confidence")
 PASS_COLUMNS = tuple(f"pass@{k}" for k in evaluation.KS)
 CURVE_COLUMNS = ("method", "seed", "step", "level", *PASS_COLUMNS)
 UPDATE_METRICS = ("reward", "negative_share", "neg_to_mixed_rms", "entropy", "mean_length")
