@@ -51,7 +51,9 @@ _NO_FORMULA = re.compile("[\"`@;\x00-\x1f\x7f\ud800-\udfff]|__|[(\\[]'")
 # a second point in it
 _DROPPED = re.compile(r"\\text|!\s*!|(?<![\w^_.])[\d.]*\d\s*_|\.\d*\.")
 # 1/2x may be x/2 or 1/(2x)
-_AMBIGUOUS_QUOTIENT = re.compile(r"/\s*\d+\s*(?:[A-Za-z]|\\(?!cdot|times|div|pm|mp)[a-z])")
+_AMBIGUOUS_QUOTIENT = re.compile(
+    r"/\s*\d+\s*(?:[A-Za-z]|\\(?!cdot|times|div|pm|mp|rceil|rfloor)[a-z])"
+)
 # what the parser takes for a constant or an operation, but an answer uses as a name
 _CAPITAL_I = re.compile(r"(?<!\\)(?:\\[A-Za-z]+|I(?:_(?:(\w)|\{(\w+)\}))?)")
 _GAMMA = re.compile(r"\\(g|G)amma(?![A-Za-z])(?:_(?:(\w)|\{(\w+)\}))?")
