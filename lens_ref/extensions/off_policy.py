@@ -29,7 +29,6 @@ import torch
 from torch import Tensor
 
 from lens_ref.core._checks import (
-    LOGPROB_SLACK,
     DomainError,
     Number,
     as_float,
@@ -40,6 +39,7 @@ from lens_ref.core._checks import (
     require_rewards,
 )
 from lens_ref.core.likelihood import mle_coefficient
+from lens_ref.extensions.preferences import data_preference
 
 
 @torch.no_grad()
@@ -70,7 +70,7 @@ def off_policy_coefficient(
     """
     coefficient = mle_coefficient(log_pi, rewards, difficulty, preference)  # checks all but μ
     log_pi = as_float(log_pi, "log_pi").clamp(max=0.0)
-    log_pi, log_mu, coefficient = broadcast(log_pi, _sampled(log_mu), coefficient)
+    log_pi, log_mu, coefficient = broadcast(log_pi, data_preference(log_mu), coefficient)
     log_ratio = log_pi - log_mu
     if cap is not None:
         require_positive(cap, "cap")
@@ -100,7 +100,7 @@ def inverse_sampling_weights(log_mu: Tensor, rewards: Tensor) -> Tensor:
     Raises:
         DomainError: μ = 0; 1/μ too large for the dtype; an argument outside its domain.
     """
-    log_mu, rewards = broadcast(_sampled(log_mu), as_float(rewards, "rewards"))
+    log_mu, rewards = broadcast(data_preference(log_mu), as_float(rewards, "rewards"))
     require_rewards(rewards)
     dtype = common_dtype(log_mu, rewards)
     weights = torch.where(rewards == 1, -log_mu, 0.0).to(dtype).exp()
@@ -124,11 +124,3 @@ def bounded_coefficient(
         log_bound = log_bound + as_float(preference, "preference").log()
     # where r < 1 this has been refused already
     return coefficient.masked_fill(as_float(log_pi, "log_pi") >= log_bound, 0.0)
-
-
-def _sampled(log_mu: Tensor) -> Tensor:
-    log_mu = as_float(log_mu, "log_mu").detach()
-    inside = (log_mu <= LOGPROB_SLACK) & (log_mu > -torch.inf)
-    rule = "what was sampled has a log-probability that is finite and at most 0"
-    require(inside, log_mu, "log_mu", rule, DomainError)
-    return log_mu.clamp(max=0.0)

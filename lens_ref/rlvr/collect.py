@@ -11,8 +11,6 @@ figures, but no question and no answer.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import re
 import shutil
@@ -28,7 +26,7 @@ extras.check_command(__name__, "collecting runs")
 import yaml
 
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.files import COPY_AGAIN, read_csv
+from lens_ref.rlvr.files import COPY_AGAIN, csv_text, read_csv
 from lens_ref.rlvr.report_data import (
     CURVE_COLUMNS,
     UPDATE_COLUMNS,
@@ -149,11 +147,7 @@ def _rows(runs: Iterable[Run], file: str) -> list[dict[str, str]]:
 
 
 def _csv(columns: Sequence[str], rows: Iterable[dict[str, str]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text([columns, *([row.get(column, "") for column in columns] for row in rows)])
 
 
 def main(arguments: list[str] | None = None) -> int:
