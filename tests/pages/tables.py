@@ -123,6 +123,7 @@ MENTIONED = (
     "python -O",
     "git rev-parse",
     "git status",
+    "git ls-files",
     "accelerate launch",
     "ray start",
     "ray status",
