@@ -55,6 +55,13 @@ SHORTENED = (
     Shortened("recipes/verl/data.py", "--data", (), (), "runs as it stands"),
     Shortened("recipes/verl/data.py", "", OWN_DATA, (), "no hub; the set is composed all the same"),
     Shortened("benchmarks.gpu", "", ("--tiny", "--out", "FOLDER"), (), "no GPU"),
+    Shortened(
+        "benchmarks/import_time.py",
+        "",
+        ("--out", "import.json"),
+        (),
+        "leaves the committed figures alone",
+    ),
     Shortened("tests.soak", "", ("--out", "FOLDER"), (), "leaves the committed figures alone"),
 )
 
