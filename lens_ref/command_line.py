@@ -70,7 +70,7 @@ def settings(pairs: list[str]) -> dict[str, Any]:
     """
     import yaml
 
-    from lens_ref.rlvr.config import plain
+    from lens_ref.rlvr.config import as_number
     from lens_ref.rlvr.errors import UserError
 
     found: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def settings(pairs: list[str]) -> dict[str, Any]:
             found[key] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise UserError(f"--set {pair}: {value!r} is not a YAML value") from None
-        found[key] = plain(found[key])
+        found[key] = as_number(found[key])
         if isinstance(found[key], dict) and set(found[key].values()) == {None}:
             found[key] = value  # {problem} is meant as text
     return found

@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from lens_ref.rlvr.adapter import has_adapter
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.errors import UserError, in_one_line
 from lens_ref.rlvr.files import damaged, decoded, parse_json, read_bytes, read_json
@@ -165,7 +166,7 @@ def _weights(folder: Path) -> Path:
 
 
 def _load_weights(policy: Policy, weights: dict[str, Tensor]) -> None:
-    if hasattr(policy.model, "peft_config"):
+    if has_adapter(policy):
         from peft import set_peft_model_state_dict
 
         found = set_peft_model_state_dict(policy.model, weights)

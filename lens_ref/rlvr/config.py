@@ -258,7 +258,7 @@ class Config:
         return replace(self, methods=(method,))
 
 
-def plain(value: Any) -> Any:
+def as_number(value: Any) -> Any:
     """A number where YAML reads one as text: 1e-5."""
     try:
         return float(value) if isinstance(value, str) else value
@@ -284,7 +284,7 @@ def parse_method(text: str) -> tuple[str, dict[str, Any]]:
         if not equals:
             raise ValueError(f"method {text!r}: write hyperparameters as name:key=value,key=value")
         try:
-            hyperparameters[key.strip()] = plain(yaml.safe_load(value))
+            hyperparameters[key.strip()] = as_number(yaml.safe_load(value))
         except yaml.YAMLError:
             raise ValueError(f"method {text!r}: {value!r} is not a value") from None
     try:
