@@ -95,17 +95,21 @@ def rollouts(work: Path, save: Save) -> None:
         tokens = [len(answer.token_ids) for one in out for answer in one.outputs]
         return speed(time.perf_counter() - began, sum(tokens))
 
-    def ours(seed: int) -> dict[str, float]:
+    def ours(seed: int, logprobs: str = "auto") -> dict[str, float]:
+        vllm = replace(config.rollout.vllm, logprobs=logprobs)  # type: ignore[arg-type]
+        ask(sampler, policy, replace(config, rollout=replace(config.rollout, vllm=vllm)))
         began = time.perf_counter()
         samples = sampler.sample(prompts, RESPONSES, seed)
         return speed(time.perf_counter() - began, int(samples.lengths.sum()))
 
     ours(0)
-    runs: dict[str, list[Any]] = {"vllm_alone": [], "vllm_alone_logprobs": [], "lens_ref": []}
+    labels = ("vllm_alone", "vllm_alone_logprobs", "lens_ref", "lens_ref_all_logprobs")
+    runs: dict[str, list[Any]] = {label: [] for label in labels}
     for i in range(3):  # interleaved
         runs["vllm_alone"].append(alone(None))
         runs["vllm_alone_logprobs"].append(alone(0))
         runs["lens_ref"].append(ours(i))
+        runs["lens_ref_all_logprobs"].append(ours(i, "all"))
         print({k: v[-1]["tokens_per_second"] for k, v in runs.items()}, flush=True)
         save(found | {"rollouts": runs})
     found["rollouts"] = runs
@@ -115,7 +119,8 @@ def rollouts(work: Path, save: Save) -> None:
     }
     found["tokens_per_second"] = middle
     found["share_of_vllm_alone"] = middle["lens_ref"] / middle["vllm_alone"]
-    found["share_of_vllm_with_logprobs"] = middle["lens_ref"] / middle["vllm_alone_logprobs"]
+    all_told = middle["lens_ref_all_logprobs"]
+    found["share_of_vllm_with_logprobs"] = all_told / middle["vllm_alone_logprobs"]
     save(found)
     for old in ("sampler", "trainer"):
         steps = [whole_step(sampler, policy, config, prompts, old) for _ in range(3)]
@@ -123,6 +128,12 @@ def rollouts(work: Path, save: Save) -> None:
         print(old, steps, flush=True)
         save(found)
     sampler.close()
+
+
+def ask(sampler: Any, policy: Any, config: Config) -> None:
+    """Let the engine that runs serve other settings of the loss or of what it shall tell."""
+    if not sampler.adopt(policy, config, PROMPT, lambda: None):
+        raise RuntimeError("the engine can't serve these settings")
 
 
 def speed(seconds: float, tokens: int) -> dict[str, float]:
@@ -147,6 +158,7 @@ def whole_step(
 ) -> dict[str, float]:
     """Sync, sample, old log-probabilities, advantages, update; made-up rewards."""
     loss = replace(config.loss, old_logprobs=old)
+    ask(sampler, policy, replace(config, loss=loss))
     updater = Updater(policy, config.rollout, config.optimizer, loss, lambda: None)
     perturb(policy, 1e-4)
     clock = Stopwatch()

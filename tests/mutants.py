@@ -592,6 +592,20 @@ MUTANTS = [
         "rlvr/test_vllm_training.py::test_drift_beyond_the_bound_stops_the_run",
     ),
     Mutant(
+        "drift: of answers that the sampler did not score",
+        "rlvr/metrics.py",
+        "mask = batch.samples.scored_mask",
+        "mask = batch.samples.mask",
+        "rlvr/test_metrics.py::test_the_drift_counts_what_the_sampler_told",
+    ),
+    Mutant(
+        "log-probabilities: one a question though the loss uses all",
+        "rlvr/config.py",
+        'return needed or self.rollout.vllm.logprobs == "all"',
+        'return self.rollout.vllm.logprobs == "all"',
+        "rlvr/test_vllm_sampler.py::test_log_probabilities_of_every_answer_where_they_are_needed",
+    ),
+    Mutant(
         "response length: end-of-sequence token dropped",
         "rlvr/sampler.py",
         "first = stops.int().argmax(-1) + 1",

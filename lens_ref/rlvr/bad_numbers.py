@@ -79,7 +79,7 @@ def _numbers(
     def logprob(x: Tensor) -> Tensor:
         return x.isfinite() & (x <= ROUNDING)
 
-    yield "the sampler's log-probability", batch.samples.logprobs, logprob, None
+    yield "the sampler's log-probability", batch.samples.logprobs, logprob, batch.samples.scored
     if batch.rewards is not None:
         yield "the reward", batch.rewards, lambda x: (x >= 0) & (x <= 1), None
     if batch.old_logprobs is not None:

@@ -21,12 +21,19 @@ class Samples:
     lengths: Tensor  # [B, G] int64, end-of-sequence token included
     logprobs: Tensor  # [B, G, T] float32 nats, of the sampler at the sampling temperature
     truncated: Tensor  # [B, G] bool, stopped by the length limit
+    # [B, G] bool, the answers whose log-probabilities were asked for: NaN elsewhere. None: all
+    scored: Tensor | None = None
 
     @property
     def mask(self) -> Tensor:
         """`[B, G, T]` bool, True on response tokens; from lengths, never from token ids, so that
         a pad token that equals the end-of-sequence token hides nothing."""
         return torch.arange(self.ids.shape[-1]) < self.lengths.unsqueeze(-1)
+
+    @property
+    def scored_mask(self) -> Tensor:
+        """`mask` on the answers whose log-probabilities the sampler told."""
+        return self.mask if self.scored is None else self.mask & self.scored.unsqueeze(-1)
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ class Batch:
                 samples.lengths[questions],
                 samples.logprobs[questions],
                 samples.truncated[questions],
+                rows(samples.scored),
             ),
             texts=tuple(self.texts[i] for i in questions) if self.texts else (),
             reasons=tuple(self.reasons[i] for i in questions) if self.reasons else (),

@@ -58,6 +58,7 @@ def _tensors(batch: Batch) -> dict[str, Tensor]:
         "lengths": samples.lengths,
         "truncated": samples.truncated,
         "sampler_logprobs": samples.logprobs,
+        "scored": samples.scored,
         "rewards": batch.rewards,
         "old_logprobs": batch.old_logprobs,
         "entropy": batch.entropy,

@@ -207,7 +207,8 @@ def _load_optimizer(
 
 def _batch_tensors(batch: Batch) -> dict[str, Tensor]:
     assert batch.signal is not None
-    tensors = {f"samples.{k}": v for k, v in asdict(batch.samples).items()}
+    sampled = asdict(batch.samples).items()
+    tensors = {f"samples.{k}": v for k, v in sampled if v is not None}
     tensors |= {k: getattr(batch, k) for k in BATCH_TENSORS if getattr(batch, k) is not None}
     tensors |= {"advantages": batch.signal.advantages, "keep": batch.signal.keep}
     tensors |= {f"info.{k}": v for k, v in batch.signal.info.items()}

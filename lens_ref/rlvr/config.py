@@ -88,6 +88,9 @@ class VllmConfig:
     max_sequences: Count = 512  # answers in flight at once
     sleep: bool | Literal["auto"] = "auto"  # free its memory during updates; auto: if it must
     eager: bool = False  # no compilation, no CUDA graphs: starts in seconds, samples more slowly
+    # log-probabilities cost vLLM as much time as the tokens do. "auto": of every answer where the
+    # loss uses the sampler's, else of one a question, for the drift
+    logprobs: Literal["auto", "all"] = "auto"
     # "bitsandbytes": the sampler's weights in 4 bits, as the trainer's are under QLoRA
     quantization: Literal["bitsandbytes"] | None = None
 
@@ -252,6 +255,13 @@ class Config:
     def same_bits(self) -> bool:
         """Whether vLLM's weights would be in 4 bits exactly where the trainer's are."""
         return (self.model.quantization is None) == (self.rollout.vllm.quantization is None)
+
+    @property
+    def scores_all(self) -> bool:
+        """Whether the sampler's log-probabilities of every answer are needed, or wanted."""
+        loss = self.loss
+        needed = loss.old_logprobs == "sampler" or loss.sampler_correction != "none"
+        return needed or self.rollout.vllm.logprobs == "all"
 
     def single(self, method: str) -> Config:
         """The same run with one method."""

@@ -66,7 +66,7 @@ def answer(
         UserError: a policy whose probabilities are not finite.
     """
     samples = sampler.sample(prompts, n, seed)
-    bad = (~samples.logprobs.isfinite() & samples.mask).flatten(1).any(-1)
+    bad = (~samples.logprobs.isfinite() & samples.scored_mask).flatten(1).any(-1)
     if bad.any():
         raise UserError(
             f"question {questions[int(bad.nonzero()[0])].id!r}: the policy's probabilities are not "

@@ -43,9 +43,9 @@ METRICS: dict[str, str] = {
     "mean_ratio": "mean of π_θ / π_old over tokens; 1 on a batch's first update",
     "approx_kl": "mean of ratio − 1 − log ratio: how far this batch's updates have gone, nats",
     "loss": "the value of −J; near 0 on a batch's first update by construction: watch the reward",
-    "logprob_drift": "mean |log-probability, sampler − trainer| over tokens: below 1e-4 on a CPU; "
-    "a jump means that the sampler runs other weights or another temperature; the run stops above "
-    "`rollout.max_drift`",
+    "logprob_drift": "mean |log-probability, sampler − trainer| over tokens (with vLLM, of one "
+    "answer a question, unless the loss needs all): below 1e-4 on a CPU; a jump means that the "
+    "sampler runs other weights or another temperature; the run stops above `rollout.max_drift`",
     "grad_norm": "norm of the gradient before clipping; 0 where no group carries a signal",
     "lr": "learning rate",
     "adapter": "first digits of the SHA-256 of the adapter after the update, in the precision that "
@@ -181,9 +181,10 @@ def sample_rows(batch: Batch, step: int, questions: int, responses: int) -> list
 
 
 def sampler_drift(batch: Batch) -> Tensor:
-    """`[2, B]`: the sum over tokens of |sampler − trainer| log-probability, and the tokens."""
+    """`[2, B]`: the sum over tokens of |sampler − trainer| log-probability, and the tokens, of the
+    answers that the sampler scored."""
     assert batch.old_logprobs is not None
-    mask = batch.samples.mask
+    mask = batch.samples.scored_mask
     gap = (batch.old_logprobs - batch.samples.logprobs).abs().masked_fill(~mask, 0.0)
     return torch.stack([gap.sum((-2, -1)), mask.sum((-2, -1))])
 

@@ -29,8 +29,11 @@ SHAPES = {
     "advantages": ("BG", "real"),  # or BGT
     "keep": ("BG", "bool"),
 }
-"""Shape and kind of number. `entropy` (BGT, real) is there with old log-probabilities of the
-trainer alone, and `info.*` is the method's own."""
+"""Shape and kind of number. `info.*` is the method's own."""
+SOMETIMES = {
+    "entropy": ("BGT", "real"),  # with old log-probabilities of the trainer
+    "samples.scored": ("BG", "bool"),  # where the sampler told some answers' log-probabilities
+}
 
 Whole = Annotated[int, Field(strict=True, ge=0)]
 
@@ -87,9 +90,7 @@ def batch_of(text: Any, tensors: Mapping[str, Tensor], vocabulary: int) -> Batch
 
 def _samples(tensors: Mapping[str, Tensor], questions: int, vocabulary: int) -> Samples:
     """The answers, when all tensors have shapes that fit theirs."""
-    wanted = dict(SHAPES)
-    if "entropy" in tensors:
-        wanted["entropy"] = ("BGT", "real")
+    wanted = SHAPES | {name: kind for name, kind in SOMETIMES.items() if name in tensors}
     if missing := sorted(wanted.keys() - tensors.keys()):
         raise ValueError(f"{missing[0]} is missing")
     whole = tensors["samples.ids"].shape
@@ -102,7 +103,8 @@ def _samples(tensors: Mapping[str, Tensor], questions: int, vocabulary: int) -> 
         if _kind(value) != kind:
             raise ValueError(f"{name} holds {value.dtype}")
     samples = Samples(
-        *(tensors[f"samples.{k}"] for k in ("ids", "lengths", "logprobs", "truncated"))
+        *(tensors[f"samples.{k}"] for k in ("ids", "lengths", "logprobs", "truncated")),
+        tensors.get("samples.scored"),
     )
     if not ((samples.lengths >= 1) & (samples.lengths <= whole[-1])).all():
         raise ValueError(f"samples.lengths are not all from 1 to {whole[-1]}")

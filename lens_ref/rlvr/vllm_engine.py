@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -69,7 +70,7 @@ def needs(policy: Policy, config: Config, longest_prompt: int) -> Needs:
         model=model_folder(config.model.path),
         dtype=str(resolve_dtype(config.model, policy.device)).removeprefix("torch."),
         rank=ranks[0],
-        settings=config.rollout.vllm,
+        settings=replace(config.rollout.vllm, logprobs="auto"),  # that, each request says
         memory_gb=config.model.memory_gb,
         length=min(length, positions or length),
     )

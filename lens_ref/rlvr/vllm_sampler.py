@@ -129,26 +129,43 @@ class VLLMSampler:
             UserError: log-probabilities that are missing, or an answer whose end is not where its
                 tokens say.
         """
-        return self.draw(prompts, responses, seed, self.config.rollout.max_new_tokens)
+        scored = responses if self.config.scores_all else 1
+        return self.draw(prompts, responses, seed, self.config.rollout.max_new_tokens, scored)
 
-    def draw(self, prompts: Prompts, responses: int, seed: int, max_tokens: int) -> Samples:
-        """`sample` with another length limit."""
-        outputs = self._run(
-            prompts,
-            seed,
-            n=responses,
-            temperature=self.config.rollout.temperature,
-            max_tokens=max_tokens,
-            stop_token_ids=list(self.policy.stop_ids),
-            logprobs=0,  # of the token that was drawn, and no others
-            flat_logprobs=True,
-        )
+    def draw(
+        self,
+        prompts: Prompts,
+        responses: int,
+        seed: int,
+        max_tokens: int,
+        scored: int | None = None,
+    ) -> Samples:
+        """`sample` with another length limit.
+
+        Args:
+            scored: the first so many answers to a prompt get log-probabilities; default all.
+        """
+        scored = responses if scored is None else scored
+        common: dict[str, Any] = {
+            "temperature": self.config.rollout.temperature,
+            "max_tokens": max_tokens,
+            "stop_token_ids": list(self.policy.stop_ids),
+        }
+        # logprobs=0: of the token that was drawn, and no others
+        kinds = [{"n": scored, "logprobs": 0, "flat_logprobs": True, **common}]
+        if scored < responses:
+            kinds.append({"n": responses - scored, **common})
+        outputs = self._run(prompts, kinds, seed)
         answers = [
             answer
             for output in outputs
             for answer in sorted(output.outputs, key=lambda answer: answer.index)
         ]
-        logprobs = [_drawn_logprobs(answer) for answer in answers]
+        told = (torch.arange(responses) < scored).expand(len(prompts), responses)
+        logprobs = [
+            _drawn_logprobs(answer) if known else torch.full([len(answer.token_ids)], torch.nan)
+            for answer, known in zip(answers, told.flatten().tolist(), strict=True)
+        ]
         ids = [torch.tensor(list(answer.token_ids)) for answer in answers]
         _check_ends(answers, ids, self.policy.stop_ids, max_tokens)
         shape = (len(prompts), responses)
@@ -159,6 +176,7 @@ class VLLMSampler:
             lengths=torch.tensor([len(one) for one in ids]).reshape(shape),
             logprobs=pad_sequence(logprobs, batch_first=True).reshape(*shape, -1),
             truncated=truncated.reshape(shape),
+            scored=None if told.all() else told.clone(),
         )
 
     def score(self, sequences: Sequence[tuple[int, ...]]) -> list[Tensor]:
@@ -170,9 +188,8 @@ class VLLMSampler:
         Returns:
             N tensors `[L_i − 1]`, float32 nats: of every token but the first.
         """
-        outputs = self._run(
-            sequences, 0, n=1, temperature=1.0, max_tokens=1, stop_token_ids=[], prompt_logprobs=0
-        )
+        scoring = {"max_tokens": 1, "stop_token_ids": [], "prompt_logprobs": 0}
+        outputs = self._run(sequences, [{"n": 1, "temperature": 1.0, **scoring}], 0)
         return [
             _finite([at[token].logprob for at, token in zip(found, tokens, strict=True)])
             for found, tokens in (
@@ -181,24 +198,27 @@ class VLLMSampler:
             )
         ]
 
-    def _run(self, prompts: Prompts, seed: int, **sampling: Any) -> list[Any]:
-        """The finished requests, in the order of the prompts."""
+    def _run(self, prompts: Prompts, kinds: Sequence[dict[str, Any]], seed: int) -> list[Any]:
+        """The finished requests: for every prompt one of each kind, in this order."""
         from vllm import SamplingParams, TokensPrompt
 
-        parameters = SamplingParams(
-            top_p=1.0,
-            top_k=0,
-            min_p=0.0,
-            presence_penalty=0.0,
-            frequency_penalty=0.0,
-            repetition_penalty=1.0,
-            min_tokens=0,
-            ignore_eos=False,
-            detokenize=False,
-            skip_special_tokens=False,
-            seed=None,  # one a request makes vLLM sample them one by one; see below
-            **sampling,
-        )
+        parameters = [
+            SamplingParams(
+                top_p=1.0,
+                top_k=0,
+                min_p=0.0,
+                presence_penalty=0.0,
+                frequency_penalty=0.0,
+                repetition_penalty=1.0,
+                min_tokens=0,
+                ignore_eos=False,
+                detokenize=False,
+                skip_special_tokens=False,
+                seed=None,  # one a request makes vLLM sample them one by one; see below
+                **kind,
+            )
+            for kind in kinds
+        ]
         self._wake()
         engine, outputs = self.llm.llm_engine, list[Any]()
         numpy_state = numpy.random.get_state()  # newer engines draw their seeds from it
@@ -207,8 +227,12 @@ class VLLMSampler:
                 torch.manual_seed(seed)
                 numpy.random.seed(seed % 2**32)
                 requests = self.llm.enqueue(
-                    [TokensPrompt(prompt_token_ids=list(prompt)) for prompt in prompts],
-                    parameters,
+                    [
+                        TokensPrompt(prompt_token_ids=list(prompt))
+                        for prompt in prompts
+                        for _ in kinds
+                    ],
+                    parameters * len(prompts),
                     lora_request=self.request,
                     use_tqdm=False,
                 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -151,11 +152,15 @@ def test_the_probe_passes_and_restores_the_adapter(
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("sleeping", [False, True])
+@pytest.mark.parametrize(("sleeping", "told"), [(False, "all"), (True, "all"), (False, "auto")])
 def test_sampled_answers_have_the_trainers_log_probabilities(
-    sleeping: bool, served: tuple[VLLMSampler, Policy, Config]
+    sleeping: bool, told: Any, served: tuple[VLLMSampler, Policy, Config]
 ) -> None:
+    """Of all answers, or of one a question among others that are drawn without."""
     made, policy, config = served
+    vllm = replace(config.rollout.vllm, logprobs=told)
+    config = replace(config, rollout=replace(config.rollout, vllm=vllm))
+    assert made.adopt(policy, config, 64, no_stop)
     adapt(policy, 4)
     made.sync()
     if sleeping:
@@ -169,7 +174,11 @@ def test_sampled_answers_have_the_trainers_log_probabilities(
         found, _ = policy.logprobs(
             repeated, [ids[:n] for ids, n in rows], config.rollout.temperature
         )
-    gap = (samples.logprobs[samples.mask] - torch.cat(found).cpu()).abs()
+    every = torch.full(samples.mask.shape, torch.nan)
+    every[samples.mask] = torch.cat(found).cpu()
+    own = samples.scored_mask
+    assert int(own.any(-1).sum()) == len(prompts) * (4 if told == "all" else 1)
+    gap = (samples.logprobs - every)[own].abs()
     assert float(gap.mean()) < MEAN_BOUND
     again = made.sample(prompts, 4, seed=1)
     other = made.sample(prompts, 4, seed=2)

@@ -108,6 +108,7 @@ class Fake:
         default_factory=lambda: SimpleNamespace(is_pin_memory_available=lambda: True)
     )
     loads: list[tuple[bool, int]] = field(default_factory=list)  # pinned?, threads
+    asked: list[tuple[int, int | None]] = field(default_factory=list)  # (n, logprobs) a request
     slept: bool = False  # an engine with sleep mode has been in this process
 
     @property
@@ -252,20 +253,21 @@ class FakeLLM:
     def enqueue(
         self,
         prompts: list[dict[str, list[int]]],
-        parameters: SamplingParams,
+        parameters: list[SamplingParams],
         lora_request: LoRARequest | None,
         use_tqdm: bool,
     ) -> list[str]:
         self._awake("enqueue")
         assert not use_tqdm
-        assert parameters.seed is None
         assert self.fresh_prefixes
         names = []
-        for prompt in prompts:
+        for prompt, asked in zip(prompts, parameters, strict=True):
             ids = prompt["prompt_token_ids"]
+            assert asked.seed is None
             if len(ids) >= self.keywords["max_model_len"]:
                 raise ValueError("the prompt is longer than the maximum model length")
-            self.queue.append((self.count, ids, parameters, lora_request))
+            self.queue.append((self.count, ids, asked, lora_request))
+            self.fake.asked.append((asked.n, asked.logprobs))
             names.append(f"{self.count}-internal")
             self.count += 1
         self.half = (len(self.queue) + 1) // 2
@@ -284,7 +286,9 @@ class FakeLLM:
         """Half of what was asked for, newest first."""
         now, self.queue = self.queue[-self.half :], self.queue[: -self.half]
         unfinished = SimpleNamespace(finished=False)
-        return [unfinished, *reversed(self._answer(now))]
+        kinds = list({id(entry[2]): None for entry in now})
+        answers = [self._answer([e for e in now if id(e[2]) == kind]) for kind in kinds]
+        return [unfinished, *reversed([output for outputs in answers for output in outputs])]
 
     def _serving(self, request: LoRARequest | None) -> Any:
         if request is None or self.faults.ignores_adapter:
@@ -324,6 +328,9 @@ class FakeLLM:
                 self._completion(j - own[0], rows[j, width:].tolist(), logprobs[j].tolist(), ends)
                 for j in own
             ]
+            if parameters.logprobs is None:
+                for each in answers:
+                    each.logprobs = None
             scores = prompt_scores[own[0], width - len(ids) :].tolist()
             known = [
                 {token: SimpleNamespace(logprob=score)}

@@ -215,6 +215,23 @@ def test_a_whole_batch_has_none() -> None:
     assert bad_numbers.find(batch) == {}
 
 
+def test_what_the_sampler_did_not_tell_is_none() -> None:
+    """A NaN counts where the sampler was asked."""
+    batch = valued([[0.0, 1.0], [0.0, 0.0]])
+    scored = torch.tensor([[True, False]] * 2)
+    batch = replace(batch, samples=replace(batch.samples, scored=scored))
+    batch.samples.logprobs[:, 1] = math.nan
+    assert bad_numbers.find(batch) == {}
+    batch.samples.logprobs[1, 0, 1] = math.nan
+    assert bad_numbers.find(batch) == {
+        1: "the sampler's log-probability of answer 0, token 1 (from 0) is nan"
+    }
+    kept = bad_numbers.without(batch, [1])
+    assert kept is not None
+    assert kept.samples.scored is not None
+    assert kept.samples.scored.tolist() == [[True, False]]
+
+
 def test_only_the_asked_questions_are_looked_at() -> None:
     batch = valued([[0.0, 1.0]] * 4)
     batch.old_logprobs[2, 1, 2] = -math.inf

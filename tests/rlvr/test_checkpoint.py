@@ -63,6 +63,18 @@ def test_the_step_counter_lies_where_the_optimizer_wants_it(fused: bool) -> None
     assert state["step"].device.type == ("meta" if fused else "cpu")
 
 
+def test_a_batch_comes_back_with_what_the_sampler_told(batch: Batch, tmp_path: Path) -> None:
+    policy = load_tiny()
+    scored = torch.zeros(batch.samples.lengths.shape, dtype=torch.bool)
+    scored[:, 0] = True
+    batch = replace(batch, samples=replace(batch.samples, scored=scored))
+    path = save(tmp_path, 3, policy, replace(batch, signal=signal(batch, "lens")))
+    _, again = checkpoint.restore(path, policy, torch.optim.AdamW(policy.trainable().values()))
+    assert again is not None
+    assert again.samples.scored is not None
+    assert torch.equal(again.samples.scored, scored)
+
+
 @pytest.mark.parametrize("lora", [None, LoraConfig(r=2)], ids=["full", "lora"])
 def test_weights_moments_and_batch_come_back(
     lora: LoraConfig | None, batch: Batch, tmp_path: Path

@@ -140,6 +140,14 @@ def _fill(name: str, value: float) -> Callable[[Tensors], None]:
         (_cut("samples.ids"), "samples.ids are [15, "),
         (_cut("entropy"), "entropy is [15, "),
         (lambda t: t.update(rewards=t["rewards"].long()), "rewards holds torch.int64"),
+        (
+            lambda t: t.update({"samples.scored": t["samples.lengths"]}),
+            "samples.scored holds torch.int64",
+        ),
+        (
+            lambda t: t.update({"samples.scored": t["samples.truncated"][:, :-1].clone()}),
+            "samples.scored is [16, 3] instead of [16, 4]",
+        ),
         (_fill("samples.ids", -1), "samples.ids hold a token that is none of the policy's "),
         (_fill("samples.ids", 9999), "samples.ids hold a token that is none of the policy's "),
         (_fill("samples.lengths", 0), "samples.lengths are not all from 1 to "),

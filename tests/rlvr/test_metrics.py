@@ -128,6 +128,21 @@ def test_the_drift_counts_response_tokens_only(batch: Batch) -> None:
     assert tokens.tolist() == [10, 8, 4, 16]
 
 
+def test_the_drift_counts_what_the_sampler_told(batch: Batch) -> None:
+    """The first answers, of 1 to 4 tokens; the others' log-probabilities are unknown."""
+    scored = torch.zeros(4, 4, dtype=torch.bool)
+    scored[:, 0] = True
+    told = batch.samples.logprobs.clone()
+    told[:, 1:] = math.nan
+    told[:, 0] -= 0.25
+    batch = replace(batch, samples=replace(batch.samples, logprobs=told, scored=scored))
+    total, tokens = metrics.sampler_drift(batch)
+    lengths = batch.samples.lengths[:, 0].tolist()
+    assert tokens.tolist() == lengths
+    assert total.tolist() == pytest.approx([0.25 * length for length in lengths])
+    assert metrics.mean_drift(batch) == pytest.approx(0.25)
+
+
 def test_what_a_method_sees(batch: Batch) -> None:
     """Sequence log-probabilities are sums over the answer's own tokens, whatever pads them."""
     old = batch.old_logprobs.clone()

@@ -82,7 +82,8 @@ def make(config: Config, check: Callable[[], None] = no_stop) -> tuple[VLLMSampl
 
 def worst_drift(made: VLLMSampler, policy: Policy, temperature: float, seed: int = 5) -> float:
     """Largest |sampler − trainer| over all tokens of 4 answers to each prompt."""
-    samples = made.sample(PROMPTS, 4, seed)
+    samples = made.draw(PROMPTS, 4, seed, 6)
+    assert samples.scored is None
     repeated = [prompt for prompt in PROMPTS for _ in range(4)]
     rows = zip(samples.ids.flatten(0, 1), samples.lengths.flatten().tolist(), strict=True)
     with torch.no_grad():
@@ -213,6 +214,69 @@ def test_sampler_and_trainer_agree(
     assert worst_drift(made, policy, temperature) > 0.1  # not synced
     made.sync()
     assert worst_drift(made, policy, temperature) < 1e-4
+    made.close()
+
+
+def test_log_probabilities_of_one_answer_a_question(
+    install: Install, folders: dict[str, Path]
+) -> None:
+    """They are the trainer's at the sampling temperature; the others' are unknown, not 0."""
+    fake = install()
+    made, policy = make(config_for(folders["qwen2"], rollout__temperature=0.7))
+    made.sync()
+    samples = made.sample(PROMPTS, 4, seed=5)
+    assert fake.asked == [(1, 0), (3, None)] * len(PROMPTS)
+    assert samples.scored is not None
+    assert samples.scored.tolist() == [[True, False, False, False]] * len(PROMPTS)
+    assert torch.equal(samples.scored_mask, samples.mask & ~samples.logprobs.isnan())
+    first = [ids[:n] for ids, n in zip(samples.ids[:, 0], samples.lengths[:, 0], strict=True)]
+    with torch.no_grad():
+        logprobs, _ = policy.logprobs(PROMPTS, first, 0.7)
+    told = samples.logprobs[samples.scored_mask]
+    torch.testing.assert_close(told, torch.cat(logprobs), atol=1e-4, rtol=0)
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"loss__old_logprobs": "sampler"},
+        {"loss__sampler_correction": "truncate"},
+        {"rollout__vllm__logprobs": "all"},
+    ],
+)
+def test_log_probabilities_of_every_answer_where_they_are_needed(
+    settings: dict[str, Any], install: Install, folders: dict[str, Path]
+) -> None:
+    fake = install()
+    made, _ = make(config_for(folders["qwen2"], **settings))
+    made.sync()
+    samples = made.sample(PROMPTS, 4, seed=5)
+    assert fake.asked == [(4, 0)] * len(PROMPTS)
+    assert samples.scored is None
+    assert samples.logprobs[samples.mask].isfinite().all()
+    made.close()
+
+
+def test_one_engine_tells_of_one_answer_or_of_all(
+    install: Install, folders: dict[str, Path]
+) -> None:
+    install()
+    made, policy = make(config_for(folders["qwen2"]))
+    made.sync()
+    assert made.sample(PROMPTS, 4, seed=5).scored is not None
+    of_all = config_for(folders["qwen2"], rollout__vllm__logprobs="all")
+    assert made.adopt(policy, of_all, max(map(len, PROMPTS)), no_stop)
+    assert made.sample(PROMPTS, 4, seed=5).scored is None
+    made.close()
+
+
+def test_a_single_answer_has_log_probabilities(install: Install, folders: dict[str, Path]) -> None:
+    fake = install()
+    made, _ = make(config_for(folders["qwen2"]))
+    made.sync()
+    assert made.sample(PROMPTS, 1, seed=5).scored is None
+    assert fake.asked == [(1, 0)] * len(PROMPTS)
     made.close()
 
 
