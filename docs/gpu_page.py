@@ -88,11 +88,14 @@ def rollouts(part: dict[str, Any] | None) -> str:
     if part is None or not speeds:
         return ""
     return (
-        f"**Rollouts** of Qwen2.5-3B with an adapter, 512 answers of 512 tokens ({where(part)}): "
-        f"vLLM alone {speeds['vllm_alone']:,.0f} tokens/s, {speeds['vllm_alone_logprobs']:,.0f} "
-        f"with log-probabilities; through this project, which records them, "
-        f"{speeds['lens_ref']:,.0f} ({part['share_of_vllm_alone']:.0%} of vLLM alone). "
-        f"{sync(part)}, starting the engine {part['engine_start_seconds']:.0f} s."
+        f"**Rollouts** of Qwen2.5-3B with an adapter, 512 answers of 512 tokens ({where(part)}), "
+        f"medians of {len(part['rollouts']['lens_ref'])}: vLLM alone "
+        f"{speeds['vllm_alone']:,.0f} tokens/s, {speeds['vllm_alone_logprobs']:,.0f} with "
+        "log-probabilities of every answer; through this project, which asks for those of one "
+        f"answer a question, {speeds['lens_ref']:,.0f} ({part['share_of_vllm_alone']:.0%} of vLLM "
+        f"alone), and {speeds['lens_ref_all_logprobs']:,.0f} with those of every answer "
+        f"({part['share_of_vllm_with_logprobs']:.0%} of vLLM with them). {sync(part)}, starting "
+        f"the engine {part['engine_start_seconds']:.0f} s."
     )
 
 
@@ -178,6 +181,7 @@ def profile(part: dict[str, Any] | None) -> str:
     whole, *shares = part["profile_seconds"].items()
     named = ", ".join(f"{name} ({seconds / whole[1]:.0%})" for name, seconds in shares)
     bare = part["without_graphs"]
+    waiting = bare["waiting"]
     steps = bare["answers"] * bare["mean_tokens"] / bare["at_once"]
     a_sync = (
         f"**A sync** of an adapter of rank {sync['rank']} for Qwen2.5-3B, its check included, "
@@ -194,9 +198,13 @@ def profile(part: dict[str, Any] | None) -> str:
         f"log-probabilities vLLM gives {min(everyone):,} to {max(everyone):,} tokens/s, with "
         "them (alone or through this project) "
         f"{min(with_logprobs):,} to {max(with_logprobs):,}. A profile of Python names {named}. "
-        f"Of more than 512 answers at once vLLM captures no CUDA graph by itself: "
-        f"{bare['at_once']:,} took {bare['seconds'] / steps * 1e3:.0f} ms a step; graphs now "
-        f"reach to `rollout.vllm.max_sequences`. The figures were {part['note']}."
+        f"For more than 512 tokens in a step vLLM captures no CUDA graph by itself: "
+        f"{bare['at_once']:,} answers at once took {bare['seconds'] / steps * 1e3:.0f} ms a step, "
+        f"and {waiting['answers']:,} of a {waiting['model']} model, {waiting['at_once']} at once, "
+        f"came at {min(waiting['tokens_per_second']):,} to "
+        f"{max(waiting['tokens_per_second']):,} tokens/s, since who takes a free place brings a "
+        "prompt into the step. Graphs now reach 1,536 tokens beyond `rollout.vllm.max_sequences`. "
+        f"The figures were {part['note']}."
     )
     return f"{a_sync}\n\n{limits}"
 

@@ -65,7 +65,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     own_modules.add_option(what)
     how = parser.add_argument_group("how")
-    how.add_argument("--seed", type=int)
+    how.add_argument(
+        "--seed", type=int, nargs="+", metavar="N", help="one, or several: each method with each"
+    )
     how.add_argument("--steps", type=int, help="gradient updates")
     how.add_argument("--device", choices=["auto", "cpu", "cuda", "mps"])
     how.add_argument(
@@ -111,7 +113,8 @@ def _run(args: argparse.Namespace) -> int:
 
     own_modules.load(args.modules)
     where = (args.out, args.name, args.resume, args.dry_run)
-    return session.run(*where, *_recipe(args), again=own_modules.written(args.modules))
+    again = own_modules.written(args.modules)
+    return session.run(*where, *_recipe(args), again=again, seeds=args.seed or ())
 
 
 def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict[str, Any]]:
@@ -130,7 +133,7 @@ def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict
     for key, value in (
         ("model.path", args.model),
         ("data.train", args.data),
-        ("seed", args.seed),
+        ("seed", args.seed and args.seed[0]),
         ("steps", args.steps),
         ("device", args.device),
         ("methods", args.method),

@@ -52,11 +52,14 @@ def test_the_tables(gpu_page: Any, tmp_path: Path) -> None:
         },
     )
     speeds = {"vllm_alone": 20_000.0, "vllm_alone_logprobs": 15_000.0, "lens_ref": 19_000.0}
+    speeds["lens_ref_all_logprobs"] = 16_500.0
     write(
         tmp_path,
         "rollouts",
         tokens_per_second=speeds,
+        rollouts={"lens_ref": [{}] * 3},
         share_of_vllm_alone=0.95,
+        share_of_vllm_with_logprobs=1.1,
         sync_seconds=0.25,
         engine_start_seconds=100.0,
         old_from_sampler=RUNS,
@@ -70,7 +73,9 @@ def test_the_tables(gpu_page: Any, tmp_path: Path) -> None:
     assert "| this project, 4,096 tokens at once | 25,000 | 17.9 | 0.25 |" in text
     assert "TRL 1.16" not in text
     assert "Within 20 GB: 2.50 × Hugging Face + PEFT and 1.75 × TRL." in text
-    assert "19,000 (95% of vLLM alone)" in text
+    assert "medians of 3: vLLM alone 20,000 tokens/s, 15,000 with" in text
+    assert "19,000 (95% of vLLM alone), and 16,500 with" in text
+    assert "(110% of vLLM with them)" in text
     assert "| the sampler's, median of 2 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 |" in text
     assert "0.40 ms" in text
     assert "Qwen2.5-3B: peak 21.5 GB" in text
@@ -103,7 +108,13 @@ def test_what_limits_a_rollout(gpu_page: Any, tmp_path: Path) -> None:
         tokens_per_second={"0.5B": rates},
         step_of_16_milliseconds={"0.5B": 4.6, "3B": 5.1},
         profile_seconds={"all": 20.0, "scheduling": 5.0},
-        without_graphs={"at_once": 1000, "answers": 2000, "mean_tokens": 100, "seconds": 20.0},
+        without_graphs={
+            **{"at_once": 1000, "answers": 2000, "mean_tokens": 100, "seconds": 20.0},
+            "waiting": {
+                **{"model": "0.5B", "at_once": 500, "answers": 1500},
+                "tokens_per_second": [12000, 14000, 13000],
+            },
+        },
     )
     page = gpu_page.page(tmp_path)
     assert "takes 0.25 to 0.50 s" in page
@@ -112,4 +123,5 @@ def test_what_limits_a_rollout(gpu_page: Any, tmp_path: Path) -> None:
     assert "gives 20,000 to 30,000 tokens/s" in page
     assert "12,800 to 25,600" in page
     assert "scheduling (25%)" in page
-    assert "1,000 took 100 ms a step" in page
+    assert "1,000 answers at once took 100 ms a step" in page
+    assert "1,500 of a 0.5B model, 500 at once, came at 12,000 to 14,000 tokens/s" in page

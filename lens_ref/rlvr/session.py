@@ -54,11 +54,13 @@ def run(
     config_file: str | Sequence[str] | None,
     overrides: dict[str, Any],
     again: str = "",
+    seeds: Sequence[int] = (),
 ) -> int:
     """Carry out the command line; returns the exit status.
 
     Args:
         again: what else the command that resumes this one must say.
+        seeds: every method is trained with each of them; default the configuration's.
 
     Raises:
         UserError, Interrupted.
@@ -87,7 +89,11 @@ def run(
         with Verifier(**asdict(config.verifier)) as verifier:
             worst_case_step(config, load_data(config, verifier))
         return 0
-    runs = new_runs(Path(out), name, recipe, [config.single(m) for m in config.methods])
+    each = [load(config_file, overrides | {"seed": seed}) for seed in seeds] or [config]
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seed {' '.join(map(str, seeds))} names one of them twice")
+    singles = [of_seed.single(method) for of_seed in each for method in config.methods]
+    runs = new_runs(Path(out), name, recipe, singles)
     parent = runs[0].path.parent
     with alone_in(*(folder.path for folder in runs)):
         try:

@@ -30,9 +30,10 @@ LARGEST_SHARE = 0.45
 """Of the GPU: the trainer needs the rest."""
 WORKSPACE = 1.5e9
 """Bytes that vLLM takes beside weights and cache: activations, CUDA graphs."""
-GRAPHS_UP_TO = 512
-"""Answers at once up to which vLLM captures CUDA graphs by itself; without one, a step of a
-small model takes several times as long."""
+PROMPT_TOKENS, PROMPT_STRIDE = 1536, 128
+"""Prompt tokens, beside a token of every answer, up to which a step has a CUDA graph, and how far
+those graphs lie apart. vLLM's own end at 512 tokens: with 512 answers at once, every step in which
+an answer's place is taken by the next one would run without, several times as long."""
 PINNING = ("vllm.lora.lora_model", "vllm.lora.model_manager")
 """Where vLLM pins an adapter's tensors."""
 BYTES_IN_4_BITS = 0.56
@@ -93,8 +94,9 @@ def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, boo
     settings = wanted.settings
     share, sleeps = share_of_card(policy.device, config, longest_prompt)
     more: dict[str, Any] = {}
-    if settings.max_sequences > GRAPHS_UP_TO:
-        more["compilation_config"] = {"max_cudagraph_capture_size": settings.max_sequences}
+    if not settings.eager:
+        sizes = graph_sizes(settings.max_sequences)
+        more["compilation_config"] = {"cudagraph_capture_sizes": sizes}
     try:
         with torch.random.fork_rng(devices=cuda_devices(policy.device)):  # it seeds this process
             llm = LLM(
@@ -124,6 +126,14 @@ def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, boo
             f"{share:.2f}; without it: rollout.engine=hf)"
         ) from error
     return llm, sleeps
+
+
+def graph_sizes(answers: int) -> list[int]:
+    """Tokens of the steps that CUDA graphs are captured for: as vLLM would, one of every answer up
+    to all at once; and beyond, steps that read the prompts of new answers too."""
+    decoding = {1, 2, 4, *range(8, 256, 8), *range(256, answers, 16)}
+    reading = range(answers + PROMPT_STRIDE, answers + PROMPT_TOKENS + 1, PROMPT_STRIDE)
+    return sorted({size for size in decoding if size < answers} | {answers} | set(reading))
 
 
 def card_bytes(device: torch.device) -> int:

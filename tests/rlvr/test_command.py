@@ -153,6 +153,29 @@ def test_runs_of_one_folder_that_differ_in_their_data(command: Command, tmp_path
         assert_same_run(folder.path, run(tmp_path / "alone", config))
 
 
+def test_every_method_with_every_seed(command: Command, tmp_path: Path) -> None:
+    """A run is the one that it would be alone."""
+    status, out, _ = command("--seed", "1", "0", "--set", *SMALL)
+    assert status == 0
+    parent = tmp_path / "runs" / "tiny"
+    done = [line.split()[0] for line in out.splitlines() if "update 8/8" in line]
+    assert done == ["grpo-seed1", "lens-seed1", "grpo-seed0", "lens-seed0"]
+    for seed in (0, 1):
+        alone = run(tmp_path / f"alone{seed}", small_config(seed=seed))
+        assert_same_run(parent / f"lens-seed{seed}", alone)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        (["1", "2", "1"], "--seed 1 2 1 names one of them twice"),
+        (["0", "-1"], "seed: Input should be greater than or equal to 0 (got -1)"),
+    ],
+)
+def test_seeds_that_are_none(seeds: list[str], message: str, command: Command) -> None:
+    assert message in refused(command, "--seed", *seeds, "--set", *SMALL)
+
+
 def test_folders_are_numbered_or_named(command: Command, tmp_path: Path) -> None:
     one = ("--method", "grpo", "--set", *SMALL, "eval.every=0", "steps=1")
     for _ in range(2):

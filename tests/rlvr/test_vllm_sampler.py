@@ -3,6 +3,7 @@ fail in the ways that engines have failed."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -158,6 +159,7 @@ def test_the_engine_is_started_with_nothing_left_to_chance(
         "gpu_memory_utilization": 0.3,
         "enable_sleep_mode": False,
         "enforce_eager": False,
+        "compilation_config": {"cudagraph_capture_sizes": vllm_engine.graph_sizes(512)},
         "enable_prefix_caching": True,
         "disable_log_stats": True,
         "seed": 3,
@@ -547,14 +549,24 @@ def test_an_adapter_is_loaded_unpinned_by_one_thread(
         torch.set_num_threads(threads)
 
 
-def test_graphs_for_as_many_answers_as_run_at_once(
+def test_graphs_for_all_answers_at_once_and_for_new_prompts_beside_them(
     install: Install, folders: dict[str, Path]
 ) -> None:
     fake = install()
-    for sequences, found in ((512, None), (1024, {"max_cudagraph_capture_size": 1024})):
-        made, _ = make(config_for(folders["llama"], rollout__vllm={"max_sequences": sequences}))
-        assert fake.llm.keywords.get("compilation_config") == found
-        made.close()
+    made, _ = make(config_for(folders["llama"], rollout__vllm={"max_sequences": 20}))
+    few = [1, 2, 4, 8, 16, 20, *(148, 276, 404, 532, 660, 788, 916, 1044, 1172, 1300, 1428, 1556)]
+    assert fake.llm.keywords["compilation_config"] == {"cudagraph_capture_sizes": few}
+    made.close()
+    made, _ = make(config_for(folders["llama"], rollout__vllm={"eager": True}))
+    assert "compilation_config" not in fake.llm.keywords
+    made.close()
+    for answers in (1, 512, 1000, 1024):
+        sizes = vllm_engine.graph_sizes(answers)
+        assert sizes == sorted(set(sizes))
+        assert {1, answers} <= set(sizes)
+        assert sizes[-1] == answers + 1536
+        decoding = [0, *(size for size in sizes if size <= answers)]
+        assert max(b - a for a, b in itertools.pairwise(decoding)) <= 16
 
 
 def test_it_stays_awake_unless_asked(install: Install, folders: dict[str, Path]) -> None:
