@@ -9,7 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-import gpu_page  # these five are beside this file
+import gpu_page  # these six are beside this file
+import gsm8k_page
 import matplotlib as mpl
 import methods_page
 import pandas as pd
@@ -29,7 +30,8 @@ from lens_ref.rlvr.statistics import detectable, t_interval
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDY = ROOT / "results/tiny_study"
-BEGIN, END = "<!-- numbers: begin -->", "<!-- numbers: end -->"
+GSM8K = ROOT / "results/reproduction-0.5b"
+MARKS = ("<!-- {}: begin -->", "<!-- {}: end -->")
 CONFIDENCES = (0.9, 0.8, 0.5, 0.2)
 STYLES = {"grpo": ("0.45", "--", "o"), "lens": ("tab:blue", "-", "s")}
 OTHER = ("tab:orange", ":", "^")
@@ -151,11 +153,15 @@ def numbers() -> str:
     return "\n".join(lines)
 
 
-def filled(path: Path, found: str) -> str:
-    """The page with the numbers between its marks replaced."""
-    head, rest = path.read_text(encoding="utf-8").split(BEGIN)
-    _, tail = rest.split(END)
-    return f"{head}{BEGIN}\n{found}\n{END}{tail}"
+def filled(path: Path, **parts: str) -> str:
+    """The page with what stands between its marks replaced, by name of the marks."""
+    text = path.read_text(encoding="utf-8")
+    for name, found in parts.items():
+        begin, end = (mark.format(name) for mark in MARKS)
+        head, rest = text.split(begin)
+        _, tail = rest.split(end)
+        text = f"{head}{begin}\n{found}\n{end}{tail}"
+    return text
 
 
 def main() -> int:
@@ -164,9 +170,9 @@ def main() -> int:
         ROOT / name for name in ("README.md", "docs/gpu.md", "docs/reproduction.md")
     )
     pages = {
-        front: filled(front, numbers()),
-        runs: filled(runs, reproduction_page.study(STUDY)),
-        gpu: filled(gpu, gpu_page.page(ROOT / "results/benchmarks")),
+        front: filled(front, numbers=numbers()),
+        runs: filled(runs, numbers=reproduction_page.study(STUDY), gsm8k=gsm8k_page.page(GSM8K)),
+        gpu: filled(gpu, numbers=gpu_page.page(ROOT / "results/benchmarks")),
         ROOT / "docs/metrics.md": markdown(),
         ROOT / "docs/methods.md": methods_page.page(),
         ROOT / "docs/when-to-use.md": when_to_use.page(),
@@ -182,6 +188,8 @@ def main() -> int:
         page.write_text(text, encoding="utf-8")
     figure(ROOT / "docs/overview.png")
     reproduction_page.figure(STUDY, ROOT / "docs/reproduction.png")
+    if GSM8K.is_dir():
+        gsm8k_page.figure(GSM8K, ROOT / "docs/gsm8k.png")
     return 0
 
 

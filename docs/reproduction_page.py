@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,20 +128,22 @@ def by_level(curves: pd.DataFrame) -> str:
     return "\n".join(rows)
 
 
-def signals(updates: pd.DataFrame) -> str:
+def signals(
+    updates: pd.DataFrame, labels: Sequence[str] = (BASELINE, *ARMS), over: str = "seeds"
+) -> str:
     """Negative groups, loudness, entropy and length: first and last quarter of the updates."""
     quarter = updates["step"].max() // 4
     first = updates[updates["step"] <= quarter].groupby("method")
     last = updates[updates["step"] > updates["step"].max() - quarter].groupby("method")
     loud = updates[updates["neg_to_mixed_rms"] > 0].groupby("method")["neg_to_mixed_rms"].median()
     rows = [
-        f"First → last {quarter} updates, means over seeds:",
+        f"First → last {quarter} updates, means over {over}:",
         "",
         "| arm | negative groups | entropy, nats | tokens an answer | RMS advantage, negative : "
         "mixed groups |",
         "|---|---|---|---|---|",
     ]
-    for label in (BASELINE, *ARMS):
+    for label in labels:
         shares, entropy, length = (
             (first[name].mean()[label], last[name].mean()[label])
             for name in ("negative_share", "entropy", "mean_length")

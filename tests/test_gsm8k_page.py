@@ -1,0 +1,97 @@
+"""The page on the runs of Qwen2.5-Coder-0.5B says what their folders say, and no more."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report_runs import make_run
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def page() -> Any:
+    sys.path.insert(0, str(ROOT / "docs"))
+    import gsm8k_page
+
+    sys.path.remove(str(ROOT / "docs"))
+    return gsm8k_page
+
+
+def a_run(folder: Path, method: str, seed: int, correct: Sequence[int], ratio: str = "") -> None:
+    """Eight updates with sampler, card and an adapter that changed at every one but the last;
+    `correct`: right ones of 4 answers to each of four test questions, at the end."""
+    path = folder / f"{method.replace(':groups=', '-groups')}-seed{seed}"
+    final = sum(correct) / 16
+    made = make_run(path, method, final, seed, steps=8, correct=correct)
+    manifest = json.loads((made / "manifest.json").read_text())
+    manifest |= {
+        "commit": "abcdefg" + 33 * "0",
+        "wall_seconds": 1800.0,
+        "hardware": {"gpu": "a card"},
+        "versions": {"torch": "2.11.0"},
+        "sampler": {"engine": "vllm", "version": "0.20.2"},
+    }
+    (made / "manifest.json").write_text(json.dumps(manifest))
+    head = "step,reward,negative_share,neg_to_mixed_rms,entropy,mean_length,adapter,logprob_drift"
+    rows = [f"{head},rollout_tokens_per_second,update_seconds"]
+    for step in range(1, 9):
+        rows.append(
+            f"{step},{step / 10},{0.5 if step <= 4 else 0.25},{ratio},{1.5 - step / 10},200.0,"
+            f"a{min(step, 7)},{step / 1000},{1000 * step},{step}"
+        )
+    (made / "metrics.csv").write_text("\n".join(rows) + "\n")
+
+
+def test_nothing_yet(page: Any, tmp_path: Path) -> None:
+    assert page.page(tmp_path / "none") == "No runs are committed yet."
+
+
+def test_two_runs(page: Any, tmp_path: Path) -> None:
+    """Of 4 × 4 answers GRPO has 4 right and LENS 8; each question gains one of four, always."""
+    a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
+    a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
+    text = page.page(tmp_path)
+    assert "2 runs (GRPO seed 0, LENS as printed seed 0), 8 updates each of 32 questions" in text
+    assert "evaluated on 4 test questions × 4 answers; 1.0 hours of one a card in all" in text
+    assert "torch 2.11.0, vLLM 0.20.2; commits abcdefg." in text
+    assert "another hash after 14 of 16 updates" in text
+    assert "differed by 0.008 nats a token at most" in text
+    assert "sampled 4,500 tokens/s, an update took 4.5 s (medians)" in text
+    assert "| GRPO | 1 | 10.0 % | 25.0 % | 25.0 % | 40.0 % |  |  |" in text
+    lens = "| LENS as printed | 1 | 10.0 % | 50.0 % | 25.0 % | 65.0 % | +25.0 [+25.0, +25.0] |"
+    assert f"{lens} questions, seed 0 |" in text
+    assert "With fewer than 3 seeds the interval is over test questions alone" in text
+    assert "First → last 2 updates, means over runs:" in text
+    assert "| LENS as printed | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 1 : 500 |" in text
+    assert "| GRPO | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 0 |" in text
+    assert "LENS as printed ends better than GRPO, +25.0 [+25.0, +25.0] points." in text
+
+
+def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path) -> None:
+    """LENS − GRPO: 0, 12.5 and −6.25 points by seed: mean 2.083, sd 9.547, t 4.303, ± 23.7. An arm
+    without GRPO of its seed is not compared."""
+    others = {0: (1, 1, 1, 1), 1: (2, 2, 1, 1), 2: (1, 0, 1, 1)}
+    for seed, correct in others.items():
+        a_run(tmp_path, "grpo", seed, (1, 1, 1, 1))
+        a_run(tmp_path, "lens", seed, correct, "0.002")
+    a_run(tmp_path, "nsr", 7, (1, 0, 0, 0))
+    text = page.page(tmp_path)
+    assert "| +2.1 [−21.6, +25.8] | 3 seeds |" in text
+    assert "With fewer than" not in text
+    assert "no difference from GRPO can be told, +2.1 [−21.6, +25.8] points." in text
+    assert "| NSR | 1 | 10.0 % | 6.2 % | 25.0 % | 21.2 % |  |  |" in text
+    assert "NSR ends" not in text
+
+
+def test_the_figure(page: Any, tmp_path: Path) -> None:
+    a_run(tmp_path / "runs", "grpo", 0, (0, 1, 2, 1))
+    a_run(tmp_path / "runs", "lens:groups=mixed", 0, (1, 2, 3, 2), "0.002")
+    page.figure(tmp_path / "runs", tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
