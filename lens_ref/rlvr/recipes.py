@@ -67,9 +67,13 @@ def _read_yaml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Mappings are merged, everything else (lists and null too) is replaced."""
+    """Mappings are merged, everything else (lists and null too) is replaced, and so is a data
+    source by another one, whose version and size are its own."""
     merged = dict(base)
     for key, value in changes.items():
-        both = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _merge(base[key], value) if both else value
+        old = base.get(key)
+        both = isinstance(value, dict) and isinstance(old, dict)
+        if both and "source" in value and value["source"] != old.get("source"):
+            both = False
+        merged[key] = _merge(old, value) if both else value
     return merged

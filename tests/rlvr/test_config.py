@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from lens_ref.resources import find
+from lens_ref.rlvr import recipes
 from lens_ref.rlvr.config import (
     PLAIN_TEMPLATE,
     Config,
@@ -133,6 +134,17 @@ def test_the_adapter_of_the_command_line(tmp_path: Path) -> None:
         assert (kept.model.lora, kept.rollout.engine) == (LoraConfig(r=4), "vllm")
     with pytest.raises(UserError, match=r"--full trains all weights, --qlora .*: choose one"):
         of_command("--full", "--qlora")
+
+
+def test_another_source_brings_its_own_version_and_size(tmp_path: Path) -> None:
+    one, same, other = (tmp_path / f"{name}.yaml" for name in ("one", "same", "other"))
+    one.write_text("data: {test: {source: a, config: main, revision: abc, expect: 3}}")
+    same.write_text("data: {test: {source: a, expect: 4}}")
+    other.write_text("data: {test: {source: b, split: test}}")
+    merged = recipes.read([str(one), str(same)])["data"]["test"]
+    assert merged == {"source": "a", "config": "main", "revision": "abc", "expect": 4}
+    replaced = recipes.read([str(one), str(other)])["data"]["test"]
+    assert replaced == {"source": "b", "split": "test"}
 
 
 def test_files_are_merged_from_left_to_right(tmp_path: Path) -> None:

@@ -114,6 +114,27 @@ def test_the_small_experiment() -> None:
     assert (config.eval.every, config.data.test) == (0, None)
 
 
+def test_the_comparison_on_one_gpu() -> None:
+    """Fixed before its runs: what changes here changes what was promised."""
+    config = load("reproduction-0.5b")
+    assert (config.methods, config.steps) == (("grpo", "lens"), 120)
+    assert (config.rollout.questions, config.loss.updates_per_rollout) == (64, 4)  # 16 an update
+    assert (config.rollout.responses, config.rollout.max_new_tokens) == (16, 320)
+    assert (config.optimizer.lr, config.optimizer.warmup_updates) == (5e-5, 0)
+    assert (config.loss.clip_low, config.loss.clip_high) == (0.2, 0.2)
+    assert config.model.lora == LoraConfig(r=32, alpha=64)
+    assert (config.eval.every, config.eval.n) == (120, 8)
+    assert config.data.test is not None
+    assert (config.data.test.expect, config.data.test_questions) == (1319, None)
+
+    math = load("reproduction-0.5b-math")
+    own = load("paper/math").data
+    assert math.data == own
+    assert (math.rollout.max_new_tokens, math.eval.n) == (768, 2)
+    same = replace(math.rollout, max_new_tokens=320), replace(math.eval, n=8)
+    assert replace(math, data=config.data, rollout=same[0], eval=same[1]) == config
+
+
 def test_the_table_of_recipes_names_every_file() -> None:
     from lens_ref.resources import find
 
