@@ -33,6 +33,7 @@ from lens_ref.reporting.tables import shown
 from lens_ref.rlvr.config import LoraConfig, ModelConfig, load
 from lens_ref.rlvr.memory import (
     BYTES_IN_NF4,
+    NOTHING,
     PROMPT_TOKENS,
     Shape,
     gigabytes,
@@ -227,7 +228,8 @@ def planned(label, variant):
     }  # fmt: skip
     less = variant.get("keeps_less", False)
     settings = load("qwen2.5-3b-lora", same)
-    return make_plan(settings, qwen, GPU, variant["recomputed"], sampler=0, less=less).total / 1e9
+    plan = make_plan(settings, qwen, GPU, variant["recomputed"], sampler=NOTHING, less=less)
+    return plan.total / 1e9
 
 
 rows = {

@@ -23,7 +23,7 @@ from lens_ref.rlvr.run_folder import RunFolder
 from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.tasks import Questions
 from lens_ref.rlvr.trainer import Data, Trainer
-from lens_ref.rlvr.vllm_engine import memory_share
+from lens_ref.rlvr.vllm_engine import as_share, memory_share
 from lens_ref.verifier import Verifier
 
 transformers_logging.disable_progress_bar()
@@ -88,9 +88,9 @@ def plan_on_card(config: Config, shape: Shape, card_gb: float) -> Plan:
     if not samples_with_vllm:
         return memory.plan_for(config, shape, GPU, free, None)
     held = int(memory_share(shape, config, memory.PROMPT_TOKENS, card) * card)
-    leanest = memory.make_plan(config, shape, GPU, shape.layers, sampler=0)
+    leanest = memory.make_plan(config, shape, GPU, shape.layers, sampler=memory.NOTHING)
     sleeps = model.memory_gb is not None or held + leanest.total > free
-    return memory.plan_for(config, shape, GPU, free, 0 if sleeps else held)
+    return memory.plan_for(config, shape, GPU, free, as_share(held, sleeps))
 
 
 PARTS = (  # name, bytes, grey, hatch
@@ -99,12 +99,12 @@ PARTS = (  # name, bytes, grey, hatch
     ("gradients", lambda p: p.gradients, "#ffffff", "xx"),
     ("activations", lambda p: p.activations, "#b9b9b9", ""),
     (
-        "keys and values, where larger than both",
-        lambda p: max(0, p.cache - p.gradients - p.activations),
+        "sampling (keys and values, vLLM awake), where larger than both",
+        lambda p: max(0, p.cache + p.sampler.sampling - p.gradients - p.activations),
         "#ffffff",
         "..",
     ),
-    ("vLLM", lambda p: p.sampler, "#e6e6e6", "\\\\"),
+    ("vLLM", lambda p: p.sampler.updating, "#e6e6e6", "\\\\"),
 )
 
 

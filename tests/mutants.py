@@ -592,6 +592,27 @@ MUTANTS = [
         "rlvr/test_vllm_training.py::test_drift_beyond_the_bound_stops_the_run",
     ),
     Mutant(
+        "memory limit: what sleeps counts",
+        "rlvr/vllm_sampler.py",
+        "self._limit(vllm_engine.asleep_bytes())",
+        "self._limit(0)",
+        "rlvr/test_vllm_sampler.py::test_the_limit_leaves_out_what_sleeps",
+    ),
+    Mutant(
+        "memory plan: an engine that sleeps takes nothing awake",
+        "rlvr/memory.py",
+        "self.cache + self.sampler.sampling)",
+        "self.cache)",
+        "rlvr/test_memory.py::test_what_sleeps_counts_while_it_is_awake",
+    ),
+    Mutant(
+        "recipes: another source keeps the version of the one before",
+        "rlvr/recipes.py",
+        'if both and "source" in value and value["source"] != old.get("source"):',
+        "if False:",
+        "rlvr/test_config.py::test_another_source_brings_its_own_version_and_size",
+    ),
+    Mutant(
         "drift: of answers that the sampler did not score",
         "rlvr/metrics.py",
         "mask = batch.samples.scored_mask",

@@ -6,7 +6,7 @@ import gc
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -135,6 +135,16 @@ def read_shape(path: str) -> Shape | None:
     )
 
 
+class Share(NamedTuple):
+    """Bytes of a GPU that vLLM takes."""
+
+    updating: int = 0  # while the policy is updated
+    sampling: int = 0  # beside those, while it samples, where it sleeps during updates
+
+
+NOTHING = Share()
+
+
 @dataclass(frozen=True)
 class Plan:
     """Bytes by purpose; sampling and updating alternate, so only the larger of them counts."""
@@ -148,18 +158,19 @@ class Plan:
     recomputed: int  # layers that keep no activations
     layers: int
     less: bool  # the others compute one product of the MLP again
-    sampler: int = 0  # vLLM's share of the GPU, unless it sleeps during updates
+    sampler: Share = NOTHING
 
     @property
     def total(self) -> int:
         """The peak."""
-        held = self.weights + self.adapter + self.optimizer + self.sampler
-        return held + max(self.gradients + self.activations, self.cache)
+        held = self.weights + self.adapter + self.optimizer + self.sampler.updating
+        return held + max(self.gradients + self.activations, self.cache + self.sampler.sampling)
 
     def __str__(self) -> str:
         recomputed = f"{self.recomputed} of {self.layers} layers recomputed"
         if self.less and self.recomputed < self.layers:
             recomputed += ", a product in the others"
+        sleeps = self.sampler.sampling > 0
         rows = [
             ("weights", self.weights),
             ("adapter", self.adapter),
@@ -167,7 +178,8 @@ class Plan:
             ("optimizer state", self.optimizer),
             (f"activations ({recomputed})", self.activations),
             ("key-value cache of a sampling chunk", self.cache),
-            ("vLLM: weights and cache", self.sampler),
+            (f"vLLM{', asleep' if sleeps else ': weights and cache'}", self.sampler.updating),
+            ("vLLM, awake: weights and cache beside that", self.sampler.sampling),
             ("peak (updating and sampling alternate)", self.total),
         ]
         return "\n".join(f"  {name:<68}{gigabytes(size):>10}" for name, size in rows if size)
@@ -182,7 +194,7 @@ def make_plan(
     shape: Shape,
     device: torch.device,
     recomputed: int | None = None,
-    sampler: int | None = None,
+    sampler: Share | None = None,
     less: bool = False,
 ) -> Plan:
     """Estimate the peak of a run with the longest answers everywhere.
@@ -190,7 +202,7 @@ def make_plan(
     Args:
         recomputed: layers whose activations are computed again in the backward pass; None: all or
             none, as the config says, and none under "auto".
-        sampler: bytes that vLLM holds during updates; None: transformers samples.
+        sampler: what vLLM takes; None: transformers samples.
         less: the layers that keep activations keep fewer; see `policy.keep_less`.
     """
     lora = config.model.lora
@@ -225,7 +237,7 @@ def make_plan(
         recomputed=recomputed,
         layers=shape.layers,
         less=less,
-        sampler=sampler or 0,
+        sampler=sampler or NOTHING,
     )
 
 
@@ -235,7 +247,7 @@ def logits_bytes(device: torch.device) -> int:
 
 
 def plan_for(
-    config: Config, shape: Shape, device: torch.device, free: int, sampler: int | None
+    config: Config, shape: Shape, device: torch.device, free: int, sampler: Share | None
 ) -> Plan:
     """What the config says of checkpointing. Under "auto" the plan that computes the least again
     among those that fit `free` bytes: nothing, then one product a layer, then whole layers; the

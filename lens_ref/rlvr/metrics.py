@@ -71,7 +71,7 @@ METRICS: dict[str, str] = {
     "advantage_seconds": "… to compute their advantages: all that a method adds",
     "update_seconds": "time of this update's gradient step",
     "peak_gb": "most GPU memory in use at once, GB of 10^9 bytes, sampling included where it fell "
-    "into this update; empty on a CPU",
+    "into this update, by torch's count (what a sleeping vLLM gave back is in it); empty on a CPU",
     "token_budget": "tokens of a micro-batch, prompts included; halved whenever the GPU's memory "
     "did not suffice",
     "seconds": "wall time since the run began, all its pieces together",

@@ -107,12 +107,25 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def limit_memory(device: torch.device, gigabytes: float) -> None:
-    """Let torch allocate that much of a GPU at most, 1 GB = 10⁹ bytes."""
+NEARLY_ALL = 0.9
+"""Of a GPU: a limit above it is left to the GPU itself."""
+_returned: dict[int, int] = {}
+"""By card: bytes that torch counts as allocated though a sleeping engine has given them back."""
+
+
+def limit_memory(device: torch.device, gigabytes: float, returned: int | None = None) -> None:
+    """Let torch allocate that much of a GPU at most, 1 GB = 10⁹ bytes.
+
+    Args:
+        returned: bytes that torch counts as allocated and the GPU has back; None: as before.
+    """
+    card = device.index or 0  # "cuda" without a number is refused below, unlike elsewhere
+    if returned is not None:
+        _returned[card] = returned
     whole = torch.cuda.get_device_properties(device).total_memory
-    share = min(1.0, gigabytes * 1e9 / whole)
-    # "cuda" without a number is refused here, unlike elsewhere
-    torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
+    if gigabytes * 1e9 < NEARLY_ALL * whole:
+        share = min(1.0, (gigabytes * 1e9 + _returned.get(card, 0)) / whole)
+        torch.cuda.set_per_process_memory_fraction(share, card)
 
 
 def resolve_dtype(config: ModelConfig, device: torch.device) -> torch.dtype:

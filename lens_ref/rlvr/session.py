@@ -166,23 +166,25 @@ def check_fits(config: Config) -> None:
 
 
 def _on_a_gpu(config: Config, shape: memory.Shape) -> str:
-    least = memory.make_plan(config, shape, torch.device("cuda"), shape.layers, sampler=0)
+    least = memory.make_plan(
+        config, shape, torch.device("cuda"), shape.layers, sampler=memory.NOTHING
+    )
     return (
         f" here (on a GPU from about {memory.gigabytes(least.total)}, vLLM's own copy not counted)"
     )
 
 
-def planned_sampler(config: Config, device: torch.device) -> int | None:
-    """Bytes that vLLM will hold during updates; None where transformers samples.
+def planned_sampler(config: Config, device: torch.device) -> memory.Share | None:
+    """What vLLM will take; None where transformers samples.
 
     Raises:
         UserError: an engine that is not there or would run another policy.
     """
     if choose_engine(config, device) == "hf":
         return None
-    from lens_ref.rlvr.vllm_engine import held_during_updates
+    from lens_ref.rlvr.vllm_engine import planned_share
 
-    return held_during_updates(device, config, memory.PROMPT_TOKENS)
+    return planned_share(device, config, memory.PROMPT_TOKENS)
 
 
 def _duration(seconds: float) -> str:
@@ -339,7 +341,7 @@ def keep_activations(config: Config, policy: Policy, engine_runs: bool = False) 
         return
     loaded = memory.make_plan(config, shape, policy.device).weights
     free = memory.available(config, policy.device, loaded)
-    sampler = 0 if engine_runs else planned_sampler(config, policy.device)
+    sampler = memory.NOTHING if engine_runs else planned_sampler(config, policy.device)
     plan = memory.plan_for(config, shape, policy.device, free, sampler)
     keep_less(plan.less)
     checkpoint_layers(policy.model, plan.recomputed)

@@ -29,7 +29,7 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 LARGEST_SHARE = 0.45
 """Of the GPU: the trainer needs the rest."""
 WORKSPACE = 1.5e9
-"""Bytes that vLLM takes beside weights and cache: activations, CUDA graphs."""
+"""Bytes that vLLM takes beside weights and cache, and keeps asleep: activations, CUDA graphs."""
 PROMPT_TOKENS, PROMPT_STRIDE = 1536, 128
 """Prompt tokens, beside a token of every answer, up to which a step has a CUDA graph, and how far
 those graphs lie apart. vLLM's own end at 512 tokens: with 512 answers at once, every step in which
@@ -188,7 +188,7 @@ def may_sleep(device: torch.device, config: Config, taken: float) -> bool:
     if shape is None:
         return False
     least = shape.layers if config.model.gradient_checkpointing == "auto" else None
-    plan = memory.make_plan(config, shape, device, least, sampler=0)
+    plan = memory.make_plan(config, shape, device, least, sampler=memory.NOTHING)
     return taken + plan.total > memory.USABLE * card_bytes(device)
 
 
@@ -201,10 +201,23 @@ def share_of_card(device: torch.device, config: Config, longest_prompt: int) -> 
     return share, may_sleep(device, config, share * card)
 
 
-def held_during_updates(device: torch.device, config: Config, longest_prompt: int) -> int:
-    """Bytes that the engine keeps while the policy is updated: 0 where it sleeps."""
+def planned_share(device: torch.device, config: Config, longest_prompt: int) -> memory.Share:
+    """What the engine will take while the policy is updated, and beside that while it samples."""
     share, sleeps = share_of_card(device, config, longest_prompt)
-    return 0 if sleeps else int(share * card_bytes(device))
+    return as_share(int(share * card_bytes(device)), sleeps)
+
+
+def as_share(taken: int, sleeps: bool) -> memory.Share:
+    """Bytes that an engine takes awake, by when it does."""
+    kept = min(taken, int(WORKSPACE)) if sleeps else taken
+    return memory.Share(kept, taken - kept)
+
+
+def asleep_bytes() -> int:
+    """What a sleeping engine has given back to the GPU; torch goes on counting it as allocated."""
+    from vllm.device_allocator.cumem import CuMemAllocator
+
+    return int(CuMemAllocator.get_instance().get_current_usage())
 
 
 @contextmanager

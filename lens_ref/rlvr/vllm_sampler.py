@@ -22,7 +22,7 @@ from lens_ref.rlvr.adapter import adapter_hash, adapter_tensors, write_adapter
 from lens_ref.rlvr.batch import Samples
 from lens_ref.rlvr.config import Config
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.policy import Policy, resolve_dtype
+from lens_ref.rlvr.policy import Policy, limit_memory, resolve_dtype
 from lens_ref.rlvr.sampler import Prompts, cuda_devices, response_lengths
 
 MEMORY_DISK = Path("/dev/shm")  # noqa: S108
@@ -37,6 +37,7 @@ class VLLMSampler:
         self, policy: Policy, config: Config, longest_prompt: int, check_stop: Callable[[], None]
     ) -> None:
         self.policy, self.config, self.check_stop = policy, config, check_stop
+        self.device = policy.device
         self.dtype = resolve_dtype(config.model, policy.device)
         self.llm: Any
         self.started_for = vllm_engine.needs(policy, config, longest_prompt)
@@ -254,12 +255,20 @@ class VLLMSampler:
         if self.sleeps and not self.asleep:
             self.llm.sleep(level=1)  # level 2 would throw the base's weights away
             self.asleep = True
+            self._limit(vllm_engine.asleep_bytes())
 
     def _wake(self) -> None:
         if self.asleep:
             memory.give_back()
+            self._limit(0)
             self.llm.wake_up()
             self.asleep = False
+
+    def _limit(self, returned: int) -> None:
+        """Keep torch within `model.memory_gb`, whatever it counts beside."""
+        limit = self.config.model.memory_gb
+        if limit is not None:
+            limit_memory(self.device, limit, returned)
 
     def close(self) -> None:
         """Shut the engine down."""
@@ -268,6 +277,7 @@ class VLLMSampler:
             self.llm.llm_engine.engine_core.shutdown()
             self.llm = None
             vllm_engine.clean_up()
+            self._limit(0)
 
 
 def in_engine_terms(tensors: dict[str, Tensor], scale: float) -> dict[str, tuple[Tensor, Tensor]]:

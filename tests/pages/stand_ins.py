@@ -84,7 +84,7 @@ def lens_ref_tiny_study(patch: pytest.MonkeyPatch) -> None:
         assert command[1:3] == ["-m", "lens_ref.train"]
         given = train.build_parser().parse_args(command[3:])
         for method in given.method:
-            overrides = train.settings(list(TINY)) | {"methods": [method], "seed": given.seed}
+            overrides = train.settings(list(TINY)) | {"methods": [method], "seed": given.seed[0]}
             with one_at_a_time:
                 run(Path(given.out) / given.name, load(None, overrides))
         return 0

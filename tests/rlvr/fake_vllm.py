@@ -28,6 +28,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lens_ref.rlvr import sampler, vllm_engine
 
 CARD = 80_000_000_000
+POOL = 10_000_000_000
+"""Bytes of weights and cache that sleep gives back."""
 KEYWORDS = {
     "dtype",
     "quantization",
@@ -138,6 +140,12 @@ def install(monkeypatch: pytest.MonkeyPatch, **faults: Any) -> Fake:
             cleanup_dist_env_and_memory=lambda: fake.events.append("clean up")
         ),
         "vllm.lora.lora_model": fake.pinning,
+        "vllm.device_allocator": ModuleType("vllm.device_allocator"),
+        "vllm.device_allocator.cumem": SimpleNamespace(
+            CuMemAllocator=SimpleNamespace(
+                get_instance=lambda: SimpleNamespace(get_current_usage=lambda: POOL)
+            )
+        ),
     }
     for name, module in parts.items():
         monkeypatch.setitem(sys.modules, name, module)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from lens_ref.rlvr import memory
+from lens_ref.rlvr import memory, policy
 from lens_ref.rlvr.config import LoraConfig, ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.logprobs import reads_like_the_model
@@ -185,6 +185,25 @@ def test_memory_limit_names_a_card_by_number(
         torch.cuda, "set_per_process_memory_fraction", lambda *given: asked.append(given)
     )
     limit_memory(torch.device(device), 20)
-    limit_memory(torch.device(device), 500)
-    assert asked == [(0.25, index), (1.0, index)]
+    assert asked == [(0.25, index)]
     assert all(type(number) is int for _, number in asked)
+
+
+def test_memory_limit_beside_a_sleeping_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 GB beside 10 that sleep, also for the next run; 70 and 20 are more than there is. From 72
+    on the card's own end is limit enough."""
+    asked: list[tuple[float, Any]] = []
+    card = SimpleNamespace(total_memory=80_000_000_000)
+    monkeypatch.setattr(policy, "_returned", {})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda share, card: asked.append(share)
+    )
+    gpu = torch.device("cuda")
+    limit_memory(gpu, 20, 10**10)
+    limit_memory(gpu, 20)
+    limit_memory(gpu, 70, 2 * 10**10)
+    limit_memory(gpu, 20, 0)
+    limit_memory(gpu, 72, 10**10)
+    limit_memory(gpu, 500)
+    assert asked == [0.375, 0.375, 1.0, 0.25]

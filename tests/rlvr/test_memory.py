@@ -45,7 +45,8 @@ def test_the_recipes_for_24_gb_are_planned_within_24_gb(
     shape = memory.read_shape(config.model.path)
     assert shape is not None
     held = session.planned_sampler(config, CUDA)
-    assert held == (None if "qlora" in recipe else 0)  # vLLM sleeps
+    taken = int(0.45 * 24e9)  # vLLM sleeps, and keeps its graphs
+    assert held == (None if "qlora" in recipe else (1_500_000_000, taken - 1_500_000_000))
     loaded = memory.make_plan(config, shape, CUDA).weights
     plan = memory.plan_for(config, shape, CUDA, memory.available(config, CUDA, loaded), held)
     assert plan.total <= 24e9
@@ -59,7 +60,7 @@ def test_the_80_gb_recipe_shares_the_card_with_vllm(
     shape = memory.read_shape(config.model.path)
     assert shape is not None
     held = session.planned_sampler(config, CUDA)
-    assert held == int(0.45 * CARD)  # room for 512 answers of 4,096 tokens would be more
+    assert held == (int(0.45 * CARD), 0)  # room for 512 answers of 4,096 tokens would be more
     plan = memory.plan_for(config, shape, CUDA, memory.available(config, CUDA), held)
     assert plan.total <= 0.93 * 70e9
     assert plan.cache == 0  # within vLLM's share
@@ -105,10 +106,27 @@ def test_the_plan_of_an_update_against_measurements(
     shape = memory.read_shape(config.model.path)
     assert shape is not None
     tokens = max(budget, memory.PROMPT_TOKENS + config.rollout.max_new_tokens)
-    plan = memory.make_plan(config, shape, CUDA, recomputed, sampler=0, less=less)
+    plan = memory.make_plan(config, shape, CUDA, recomputed, sampler=memory.NOTHING, less=less)
     used = (plan.activations - memory.logits_bytes(CUDA)) * budget / tokens
     total = plan.total - plan.activations + used + memory.logits_bytes(CUDA)
     assert total / 1e9 == pytest.approx(measured, rel=0.06)
+
+
+def test_what_sleeps_counts_while_it_is_awake(card: None) -> None:
+    """Sampling needs vLLM's weights and cache, updating the activations: never both."""
+    config = load("qwen2.5-3b-24gb")
+    shape = memory.read_shape(config.model.path)
+    assert shape is not None
+    alone = memory.make_plan(config, shape, CUDA, 36, sampler=memory.NOTHING)
+    held = alone.weights + alone.adapter + alone.optimizer
+    for sampling, total in (
+        (10**9, alone.total + 10**9),  # the update needs more
+        (10**11, held + 10**9 + 10**11),
+    ):
+        plan = memory.make_plan(config, shape, CUDA, 36, memory.Share(10**9, sampling))
+        assert plan.total == total
+        assert "vLLM, asleep" in str(plan)
+        assert "vLLM, awake: weights and cache beside that" in str(plan)
 
 
 def test_a_policy_keeps_what_memory_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

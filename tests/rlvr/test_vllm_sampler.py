@@ -16,7 +16,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from lens_ref.rlvr import memory, probe, sampler, vllm_engine
+from lens_ref.rlvr import memory, probe, sampler, vllm_engine, vllm_sampler
 from lens_ref.rlvr.adapter import adapter_hash, adapter_tensors, write_adapter
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.errors import Interrupted, UserError
@@ -604,12 +604,43 @@ def test_the_share_of_memory() -> None:
     assert vllm_engine.memory_share(None, config, 100, 80) == 0.45
 
 
+def test_what_is_kept_asleep() -> None:
+    assert vllm_engine.as_share(9_000_000_000, sleeps=False) == (9_000_000_000, 0)
+    assert vllm_engine.as_share(9_000_000_000, sleeps=True) == (1_500_000_000, 7_500_000_000)
+    assert vllm_engine.as_share(1_000_000_000, sleeps=True) == (1_000_000_000, 0)
+
+
+def test_the_limit_leaves_out_what_sleeps(
+    install: Install, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch counts a sleeping engine's memory as allocated: the trainer would be short of it."""
+    asked: list[tuple[float, int]] = []
+    limit = lambda device, gb, returned: asked.append((gb, returned))  # noqa: E731
+    monkeypatch.setattr(vllm_sampler, "limit_memory", limit)
+    install()
+    made, _ = make(config_for(folders["llama"], model__memory_gb=24))
+    made.sync()
+    assert asked == []
+    made.rest()
+    made.rest()
+    assert asked == [(24, fake_vllm.POOL)]
+    made.sample(PROMPTS, 1, seed=0)
+    assert asked[1:] == [(24, 0)]
+    made.rest()
+    made.close()
+    assert asked[2:] == [(24, fake_vllm.POOL), (24, 0)]
+    without, _ = make(config_for(folders["llama"], rollout__vllm={"eager": True}))
+    without.rest()
+    without.close()
+    assert len(asked) == 4
+
+
 def test_when_it_must_sleep(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_for(folders["llama"])
     policy = policy_for(config)
     shape = memory.read_shape(str(folders["llama"]))
     assert shape is not None
-    needed = memory.make_plan(config, shape, CPU, shape.layers, sampler=0).total
+    needed = memory.make_plan(config, shape, CPU, shape.layers, sampler=memory.NOTHING).total
     monkeypatch.setattr(vllm_engine, "card_bytes", lambda device: (needed + 100) / memory.USABLE)
     assert not vllm_engine.may_sleep(policy.device, config, 100)
     assert vllm_engine.may_sleep(policy.device, config, 101)
