@@ -606,13 +606,6 @@ MUTANTS = [
         "rlvr/test_memory.py::test_what_sleeps_counts_while_it_is_awake",
     ),
     Mutant(
-        "recipes: another source keeps the version of the one before",
-        "rlvr/recipes.py",
-        'if both and "source" in value and value["source"] != old.get("source"):',
-        "if False:",
-        "rlvr/test_config.py::test_another_source_brings_its_own_version_and_size",
-    ),
-    Mutant(
         "drift: of answers that the sampler did not score",
         "rlvr/metrics.py",
         "mask = batch.samples.scored_mask",

@@ -114,8 +114,8 @@ def test_the_plan_of_an_update_against_measurements(
 
 def test_what_sleeps_counts_while_it_is_awake(card: None) -> None:
     """Sampling needs vLLM's weights and cache, updating the activations: never both."""
-    config = load("qwen2.5-3b-24gb")
-    shape = memory.read_shape(config.model.path)
+    config = load(None, {"model.lora": {"r": 32}})
+    shape = memory.read_shape("Qwen/Qwen2.5-3B")
     assert shape is not None
     alone = memory.make_plan(config, shape, CUDA, 36, sampler=memory.NOTHING)
     held = alone.weights + alone.adapter + alone.optimizer
