@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.beside import imported
+
 PHASES = ("sync", "sample", "old_logprobs", "advantages", "update", "total")
 RUNS = [dict.fromkeys(PHASES, 1.0), dict.fromkeys(PHASES, 3.0)]
 ABOUT = {"versions": {"torch": "2.11.0"}, "hardware": {"gpu": "a card"}}
@@ -17,11 +17,7 @@ ABOUT = {"versions": {"torch": "2.11.0"}, "hardware": {"gpu": "a card"}}
 
 @pytest.fixture(scope="module")
 def gpu_page() -> Any:
-    sys.path.insert(0, str(ROOT / "docs"))
-    import gpu_page
-
-    sys.path.remove(str(ROOT / "docs"))
-    return gpu_page
+    return imported("docs", "gpu_page")
 
 
 def write(folder: Path, part: str, **figures: Any) -> None:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.beside import imported
 from tests.report_runs import make_run
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module")
 def page() -> Any:
-    sys.path.insert(0, str(ROOT / "docs"))
-    import gsm8k_page
-
-    sys.path.remove(str(ROOT / "docs"))
-    return gsm8k_page
+    return imported("docs", "gsm8k_page")
 
 
 def a_run(folder: Path, method: str, seed: int, correct: Sequence[int], ratio: str = "") -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -14,19 +12,10 @@ import pytest
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from tests.beside import imported
+
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
-
-
-def tool(name: str) -> ModuleType:
-    """A module of the notebooks' folder, imported as a notebook does."""
-    sys.path.insert(0, str(FOLDER))
-    try:
-        return __import__(name)
-    finally:
-        sys.path.remove(str(FOLDER))
-
-
-build, classroom = tool("build"), tool("classroom")
+build, classroom = (imported("notebooks", name) for name in ("build", "classroom"))
 SOURCES = build.sources([])
 LESSONS = [path for path in SOURCES if path.parent == FOLDER]
 

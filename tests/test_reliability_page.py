@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.beside import imported
 from tests.soak import PARTS, Figure, __main__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,11 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def reliability_page() -> Any:
-    sys.path.insert(0, str(ROOT / "docs"))
-    import reliability_page
-
-    sys.path.remove(str(ROOT / "docs"))
-    return reliability_page
+    return imported("docs", "reliability_page")
 
 
 def test_every_part_has_a_section(reliability_page: Any, tmp_path: Path) -> None:

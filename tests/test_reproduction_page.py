@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.beside import imported
+
 LEVELS = ("all", "1", "2", "3", "4", "5")
 
 
 @pytest.fixture(scope="module")
 def page() -> Any:
-    sys.path.insert(0, str(ROOT / "docs"))
-    import reproduction_page
-
-    sys.path.remove(str(ROOT / "docs"))
-    return reproduction_page
+    return imported("docs", "reproduction_page")
 
 
 def made_up(page: Any, folder: Path, change: dict[str, tuple[float, ...]]) -> Path:
