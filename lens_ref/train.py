@@ -163,7 +163,10 @@ def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict
             said = written.get(section)
             if not isinstance(said, dict) or said.get(field) is None:
                 overrides.setdefault(f"{section}.{field}", value)
-    overrides |= settings(args.set)
+    by_key = settings(args.set)
+    if args.seed is not None and "seed" in by_key:
+        raise UserError("--seed and --set seed=… both name seeds: choose one")
+    overrides |= by_key
     name = recipes.run_name(config) if config else "tiny"
     return name, config, overrides
 

@@ -176,6 +176,13 @@ def test_seeds_that_are_none(seeds: list[str], message: str, command: Command) -
     assert message in refused(command, "--seed", *seeds, "--set", *SMALL)
 
 
+def test_two_ways_to_say_the_seed(command: Command) -> None:
+    """Neither may win unsaid: a run of another seed looks like the one that was asked for."""
+    for seeds in ("1", "0 1"):
+        err = refused(command, "--seed", *seeds.split(), "--set", *SMALL, "seed=5")
+        assert err == "error: --seed and --set seed=… both name seeds: choose one\n"
+
+
 def test_folders_are_numbered_or_named(command: Command, tmp_path: Path) -> None:
     one = ("--method", "grpo", "--set", *SMALL, "eval.every=0", "steps=1")
     for _ in range(2):
