@@ -94,6 +94,12 @@ def check_fits(
                 f"{path} holds a batch of other settings than rollout.questions = {size} and "
                 f"loss.updates_per_rollout = {per_batch}: {undo}"
             )
+        correction = config.loss.sampler_correction
+        if batch.samples.scored is not None and correction != "none":
+            raise UserError(
+                f"{path} holds a batch with the sampler's log-probabilities of some answers alone, "
+                f"and loss.sampler_correction = {correction} needs all of them: {undo}"
+            )
     remembered = progress.method
     if (remembered or {}).keys() != (method or {}).keys():
         raise UserError(f"{path} was saved by another method than {config.method}: {undo}")

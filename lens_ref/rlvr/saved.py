@@ -106,6 +106,8 @@ def _samples(tensors: Mapping[str, Tensor], questions: int, vocabulary: int) -> 
         *(tensors[f"samples.{k}"] for k in ("ids", "lengths", "logprobs", "truncated")),
         tensors.get("samples.scored"),
     )
+    if samples.scored is not None and not samples.scored.any(-1).all():
+        raise ValueError("samples.scored names no answer to a question")
     if not ((samples.lengths >= 1) & (samples.lengths <= whole[-1])).all():
         raise ValueError(f"samples.lengths are not all from 1 to {whole[-1]}")
     said = samples.ids[samples.mask]

@@ -148,6 +148,10 @@ def _fill(name: str, value: float) -> Callable[[Tensors], None]:
             lambda t: t.update({"samples.scored": t["samples.truncated"][:, :-1].clone()}),
             "samples.scored is [16, 3] instead of [16, 4]",
         ),
+        (
+            lambda t: t.update({"samples.scored": torch.arange(64).reshape(16, 4) > 3}),
+            "samples.scored names no answer to a question",
+        ),
         (_fill("samples.ids", -1), "samples.ids hold a token that is none of the policy's "),
         (_fill("samples.ids", 9999), "samples.ids hold a token that is none of the policy's "),
         (_fill("samples.lengths", 0), "samples.lengths are not all from 1 to "),

@@ -117,6 +117,27 @@ def test_an_interrupted_run_is_saved_and_lets_go(
     assert_same_run(folder.path, straight[0])
 
 
+def test_a_batch_in_hand_that_lacks_what_a_changed_setting_needs(
+    fake: Fake, tmp_path: Path
+) -> None:
+    """The correction needs the sampler's log-probabilities of all answers; those of the batch in
+    hand can't be asked for any more. Between two batches the change is fine."""
+    folder = RunFolder.create(tmp_path, config_with())
+    for step in (3, 4):
+        stop = StopRequest()
+        with pytest.raises(Interrupted):
+            trainer(folder, stop, lambda at, row: setattr(stop, "requested", at == step)).run()  # noqa: B023
+        text = (folder.path / "config.yaml").read_text(encoding="utf-8")
+        changed = text.replace("sampler_correction: none", "sampler_correction: truncate")
+        (folder.path / "config.yaml").write_text(changed, encoding="utf-8")
+        if step == 3:
+            with pytest.raises(UserError, match="sampler_correction = truncate needs all of them: undo"):
+                trainer(folder).run()
+            (folder.path / "config.yaml").write_text(text, encoding="utf-8")
+    trainer(folder).run()
+    assert all(float(row["grad_norm"]) > 0 for row in rows_of(folder.path))
+
+
 @pytest.mark.slow
 def test_the_samplers_old_logprobs(fake: Fake, tmp_path: Path) -> None:
     """They agree with the trainer's to rounding, so the run is nearly the same."""
