@@ -334,14 +334,16 @@ def keep_activations(config: Config, policy: Policy, engine_runs: bool = False) 
     allows, beside the sampler.
 
     Args:
-        engine_runs: vLLM's memory is not free any more.
+        engine_runs: vLLM has taken its memory already.
     """
     shape = memory.read_shape(config.model.path)
     if config.model.gradient_checkpointing != "auto" or shape is None:
         return
     loaded = memory.make_plan(config, shape, policy.device).weights
+    sampler = planned_sampler(config, policy.device)
+    if engine_runs and sampler is not None:
+        loaded += sampler.updating
     free = memory.available(config, policy.device, loaded)
-    sampler = memory.NOTHING if engine_runs else planned_sampler(config, policy.device)
     plan = memory.plan_for(config, shape, policy.device, free, sampler)
     keep_less(plan.less)
     checkpoint_layers(policy.model, plan.recomputed)

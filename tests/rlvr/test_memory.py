@@ -137,3 +137,31 @@ def test_a_policy_keeps_what_memory_allows(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(memory, "available", lambda *_, free=free: free)
         session.keep_activations(config, policy)
         assert checkpointed(policy.model) == expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"model.memory_gb": 24},  # vLLM sleeps
+        {"model.memory_gb": 30, "rollout.vllm.sleep": False},
+    ],
+)
+def test_the_runs_of_a_session_are_planned_alike(
+    settings: dict[str, Any], card: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether vLLM is still to take its memory or has done so for the run before: within
+    model.memory_gb, too, it is there only once."""
+    config = load("qwen2.5-3b-lora", settings)
+    monkeypatch.setattr(sampler, "find_spec", lambda name: True)
+    held = session.planned_sampler(config, CUDA)
+    assert held is not None
+    kept: list[int] = []
+    monkeypatch.setattr(session, "checkpoint_layers", lambda model, n: kept.append(n))
+    monkeypatch.setattr(session, "keep_less", lambda less: kept.append(less))
+    policy: Any = SimpleNamespace(device=CUDA, model=None)
+    session.keep_activations(config, policy)
+    free = (70 - held.updating / 0.93e9) * 1e9
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, CARD))
+    session.keep_activations(config, policy, engine_runs=True)
+    assert kept[:2] == kept[2:]
