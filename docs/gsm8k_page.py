@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from reproduction_page import interval, signals, verdict  # beside this file
 
+from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.report_data import BASELINE, Run, display, read_runs
 from lens_ref.rlvr.report_verdict import percent, question_rates
 from lens_ref.rlvr.statistics import Interval, bootstrap_interval, moving_average, t_interval
@@ -23,10 +24,16 @@ COLORS = {"grpo": "0.35", "lens": "tab:blue"}
 
 
 def page(folder: Path) -> str:
-    """Everything that the page says about these runs; a line that says so where none is there."""
+    """Everything that the page says about these runs; a line that says so where none is there.
+
+    Raises:
+        UserError: one of them is unfinished or was never evaluated, or its settings are others.
+    """
     if not folder.is_dir():
         return NONE_YET
     runs = read_runs(folder)
+    for run in runs:
+        check_alike(run, runs[0])
     found = {label: difference(runs, label) for label in labels(runs) if label != BASELINE}
     sections = (
         what_was_run(runs),
@@ -56,7 +63,7 @@ def what_was_run(runs: Sequence[Run]) -> str:
     questions = rollout["questions"] // config["loss"]["updates_per_rollout"]
     hours = sum(run.manifest["wall_seconds"] for run in runs) / 3600
     cards = sorted({run.manifest["hardware"]["gpu"] for run in runs})
-    commits = sorted({run.manifest["commit"][:7] for run in runs})
+    commits = sorted({commit(run) for run in runs})
     table = updates(runs)
     changes = sum(run.metrics["adapter"].nunique() for run in runs)
     counts = runs[0].counts
@@ -72,6 +79,13 @@ def what_was_run(runs: Sequence[Run]) -> str:
         f"at most; vLLM sampled {table['rollout_tokens_per_second'].median():,.0f} tokens/s, an "
         f"update took {table['update_seconds'].median():.1f} s (medians)."
     )
+
+
+def commit(run: Run) -> str:
+    """Of the code that ran: a copy without its repository does not know it, and one with changes
+    is not what was committed."""
+    digits, plus, changes = (run.manifest["commit"] or "unknown").partition("+")
+    return f"{digits[:7]}{plus}{changes}"
 
 
 def at_the_end(run: Run, column: str, first: bool = False) -> float:

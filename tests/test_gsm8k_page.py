@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lens_ref.rlvr.errors import UserError
 from tests.beside import imported
 from tests.report_runs import make_run
 
@@ -82,6 +83,32 @@ def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path
     assert "no difference from GRPO can be told, +2.1 [−21.6, +25.8] points." in text
     assert "| NSR | 1 | 10.0 % | 6.2 % | 25.0 % | 21.2 % |  |  |" in text
     assert "NSR ends" not in text
+
+
+def change_manifest(run: Path, **entries: Any) -> None:
+    path = run / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+def test_what_a_commit_does_not_say(page: Any, tmp_path: Path) -> None:
+    a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
+    a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
+    change_manifest(tmp_path / "grpo-seed0", commit=None)
+    change_manifest(tmp_path / "lens-seed0", commit=40 * "1" + "+changes")
+    assert "commits 1111111+changes, unknown." in page.page(tmp_path)
+
+
+def test_runs_that_no_table_may_hold(page: Any, tmp_path: Path) -> None:
+    """One that was cut has its accuracy from before training alone, which is no result."""
+    a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
+    a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
+    change_manifest(tmp_path / "lens-seed0", status="interrupted")
+    with pytest.raises(UserError, match="lens-seed0 is not finished"):
+        page.page(tmp_path)
+    change_manifest(tmp_path / "lens-seed0", status="finished")
+    (tmp_path / "lens-seed0" / "eval.csv").unlink()
+    with pytest.raises(UserError, match="lens-seed0 was never evaluated"):
+        page.page(tmp_path)
 
 
 def test_the_figure(page: Any, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def collect(parents: Sequence[Path], out: Path) -> list[Run]:
     runs = [read_run(folder.path) for parent in parents for folder in find_runs(parent)]
     seen: dict[tuple[str, int], Run] = {}
     for run in runs:
-        _check(run, runs[0])
+        check_alike(run, runs[0])
         twin = seen.setdefault((run.label, run.seed), run)
         if twin is not run:
             raise UserError(
@@ -113,7 +113,12 @@ def _check_finished(run: Run) -> None:
         )
 
 
-def _check(run: Run, first: Run) -> None:
+def check_alike(run: Run, first: Run) -> None:
+    """Whether a run can stand beside another one in a table.
+
+    Raises:
+        UserError: it is unfinished or was never evaluated, or its settings are others.
+    """
     _check_finished(run)
     if run.evals.empty:
         raise UserError(f"{run.path} was never evaluated; leave it out, or train with eval.every")
