@@ -11,6 +11,9 @@ from lens_ref.resources import find
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import decoded, parse_yaml
 
+VERSION = ("revision", "split")
+"""Of the data set that `data.train` names by its id."""
+
 
 def read(names: str | Sequence[str] | None) -> dict[str, Any]:
     """The fields that the files set, merged from left to right: a later file wins.
@@ -68,8 +71,11 @@ def _read_yaml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Mappings are merged, everything else (lists and null too) is replaced, and so is a data
-    source by another one, whose version and size are its own."""
+    source by another one, whose version and size are its own: also where `train` names it by its
+    id, and its version stands beside that."""
     merged = dict(base)
+    if "train" in base and changes.get("train", base["train"]) != base["train"]:
+        merged = {key: value for key, value in base.items() if key not in VERSION}
     for key, value in changes.items():
         old = base.get(key)
         both = isinstance(value, dict) and isinstance(old, dict)

@@ -147,6 +147,19 @@ def test_another_source_brings_its_own_version_and_size(tmp_path: Path) -> None:
     assert replaced == {"source": "b", "split": "test"}
 
 
+@pytest.mark.parametrize("train", ["hub/other", [{"source": "hub/other"}]])
+def test_a_version_beside_the_source_is_of_that_source(train: Any, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    data: dict[str, Any] = {"train": "hub/one", "revision": "abc", "split": "main", "test": None}
+    one.write_text(yaml.safe_dump({"data": data}))
+    for changes in ({}, {"split": "extra"}, {"train": "hub/one"}):
+        two.write_text(yaml.safe_dump({"data": changes}))
+        assert recipes.read([str(one), str(two)])["data"] == data | changes
+    two.write_text(yaml.safe_dump({"data": {"train": train}}))
+    assert recipes.read([str(one), str(two)])["data"] == {"train": train, "test": None}
+    assert load([str(one), str(two)]).data.revision is None
+
+
 def test_files_are_merged_from_left_to_right(tmp_path: Path) -> None:
     one, two = tmp_path / "one.yaml", tmp_path / "v1.5.yaml"
     one.write_text("steps: 8\nseed: 3\noptimizer: {lr: 1.0e-4, grad_clip: 2.0}\n")
