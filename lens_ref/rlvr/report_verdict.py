@@ -49,8 +49,17 @@ def judge(runs: list[Run], committed: Committed | None) -> list[Statement]:
         statements = [Statement("Only GRPO was trained here: nothing to compare it with.")]
     else:
         statements = [over_questions(run, runs) for run in runs if run.label != BASELINE]
-        statements.append(Statement("One seed can't tell more than this.", ONE_SEED))
+        statements += _over_own_seeds(runs)
     return [*statements, *over_seeds(committed), *learned]
+
+
+def _over_own_seeds(runs: Sequence[Run]) -> list[Statement]:
+    """Each method against GRPO over the seeds of these runs; with one seed, what it can't tell."""
+    curves = [r.evals.assign(method=r.label, seed=r.seed) for r in runs if len(r.evals)]
+    own = Committed(pd.concat(curves), pd.DataFrame(), ()) if curves else None
+    if own is None or len(own.seeds(BASELINE)) < 2:
+        return [Statement("One seed can't tell more than this.", ONE_SEED)]
+    return over_seeds(own, "these runs")
 
 
 def _learned(run: Run) -> Statement | None:

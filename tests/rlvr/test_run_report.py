@@ -232,6 +232,18 @@ def test_different_settings_are_named(tmp_path: Path) -> None:
 # --- over seeds
 
 
+def test_over_the_seeds_of_the_runs_themselves(tmp_path: Path) -> None:
+    """+25, 0 and +50 points: mean 25, sd 25, t 4.303, ± 62.1."""
+    for seed, right in enumerate((2, 1, 3)):
+        make_run(tmp_path / "r", "grpo", seed, correct={0: [1] * 20, 4: [1] * 20})
+        make_run(tmp_path / "r", "lens", seed, correct={0: [1] * 20, 4: [right] * 20})
+    text = text_of(write_report(tmp_path / "r"))
+    assert "Over 3 seeds, LENS as printed does not beat GRPO, nor GRPO it" in text
+    assert "25.0 % (GRPO) and 50.0 % (LENS as printed), a difference of +25.0 points" in text
+    assert "interval [−37.1, +87.1] over seeds (these runs, update 4)" in text
+    assert "One seed" not in text
+
+
 def test_over_seeds(tmp_path: Path, committed: Path) -> None:
     # LENS − GRPO: 25, 0, −25 points: mean 0, s = 25, ± 4.302653 · 25 / √3 = 62.1
     # the preset: 50, 50, 50

@@ -131,7 +131,9 @@ def test_a_batch_in_hand_that_lacks_what_a_changed_setting_needs(
         changed = text.replace("sampler_correction: none", "sampler_correction: truncate")
         (folder.path / "config.yaml").write_text(changed, encoding="utf-8")
         if step == 3:
-            with pytest.raises(UserError, match="sampler_correction = truncate needs all of them: undo"):
+            with pytest.raises(
+                UserError, match="sampler_correction = truncate needs all of them: undo"
+            ):
                 trainer(folder).run()
             (folder.path / "config.yaml").write_text(text, encoding="utf-8")
     trainer(folder).run()
