@@ -331,19 +331,14 @@ def train_one(folder: RunFolder, inputs: Inputs, stop: StopRequest) -> None:
 
 def keep_activations(config: Config, policy: Policy, engine_runs: bool = False) -> None:
     """Under gradient_checkpointing = "auto": let as many layers keep their activations as memory
-    allows, beside the sampler.
-
-    Args:
-        engine_runs: vLLM has taken its memory already.
-    """
+    allows, beside the sampler; `engine_runs`: vLLM has taken its memory already."""
     shape = memory.read_shape(config.model.path)
     if config.model.gradient_checkpointing != "auto" or shape is None:
         return
     loaded = memory.make_plan(config, shape, policy.device).weights
     sampler = planned_sampler(config, policy.device)
-    if engine_runs and sampler is not None:
-        loaded += sampler.updating
-    free = memory.available(config, policy.device, loaded)
+    held = sampler.updating if engine_runs and sampler is not None else 0
+    free = memory.available(config, policy.device, loaded + held)
     plan = memory.plan_for(config, shape, policy.device, free, sampler)
     keep_less(plan.less)
     checkpoint_layers(policy.model, plan.recomputed)
