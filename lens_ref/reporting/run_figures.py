@@ -190,9 +190,7 @@ def differences(setting: Setting) -> Figure | str:
     ]
     found = [(label, estimates) for label, estimates in found if any(estimates)]
     if not found:
-        return (
-            "No method was run on the same seed as GRPO here, so there is no difference from draw."
-        )
+        return "No method was run on the same seed as GRPO here, so there is no difference to draw."
     height = 1.5 + 0.26 * len(columns) * len(found)
     figure, (axes,) = frame(height=height, width=WIDE)
     for j, (column, level) in enumerate(columns):
