@@ -9,12 +9,14 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from reproduction_page import interval, signals, verdict  # beside this file
+from reproduction_page import commits, interval, signals, verdict  # beside this file
 
+from lens_ref.reporting.settings import Estimate, Setting, at_end
 from lens_ref.rlvr.collect import check_alike
+from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_data import BASELINE, Run, display, read_runs
-from lens_ref.rlvr.report_verdict import percent, question_rates
-from lens_ref.rlvr.statistics import Interval, bootstrap_interval, moving_average, t_interval
+from lens_ref.rlvr.report_verdict import percent
+from lens_ref.rlvr.statistics import Interval, moving_average
 
 NONE_YET = "No runs are committed yet."
 FEW_SEEDS = 3
@@ -31,29 +33,29 @@ def page(folder: Path) -> str:
     """
     if not folder.is_dir():
         return NONE_YET
-    runs = read_runs(folder)
-    for run in runs:
-        check_alike(run, runs[0])
-    found = {label: difference(runs, label) for label in labels(runs) if label != BASELINE}
+    setting = read(folder)
+    found = {label: difference(setting, label) for label in setting.labels}
     sections = (
-        what_was_run(runs),
-        by_arm(runs, found),
-        signals(updates(runs), labels(runs), "runs"),
+        what_was_run(setting.runs),
+        by_arm(setting, found),
+        signals(setting.committed.updates, setting.labels, "runs"),
         "![Mean reward of the sampled answers and share of negative groups during training.]"
         "(gsm8k.png)",
-        *(verdict(label, change[1]) for label, change in found.items() if change),
+        *(verdict(label, as_interval(change)) for label, change in found.items() if change),
     )
     return "\n\n".join(sections)
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
-    """The arms, in the order of the runs."""
-    return list(dict.fromkeys(run.label for run in runs))
+def read(folder: Path) -> Setting:
+    """The runs of a folder, which must be alike.
 
-
-def updates(runs: Sequence[Run]) -> pd.DataFrame:
-    """The rows of all `metrics.csv`, with method and seed."""
-    return pd.concat([run.metrics.assign(method=run.label, seed=run.seed) for run in runs])
+    Raises:
+        UserError: see `page`.
+    """
+    runs = read_runs(folder)
+    for run in runs:
+        check_alike(run, runs[0])
+    return Setting("Qwen2.5-Coder-0.5B on GSM8K", "gsm8k", tuple(runs))
 
 
 def what_was_run(runs: Sequence[Run]) -> str:
@@ -63,8 +65,7 @@ def what_was_run(runs: Sequence[Run]) -> str:
     questions = rollout["questions"] // config["loss"]["updates_per_rollout"]
     hours = sum(run.manifest["wall_seconds"] for run in runs) / 3600
     cards = sorted({run.manifest["hardware"]["gpu"] for run in runs})
-    commits = sorted({commit(run) for run in runs})
-    table = updates(runs)
+    table = pd.concat([run.metrics for run in runs])
     changes = sum(run.metrics["adapter"].nunique() for run in runs)
     counts = runs[0].counts
     tested = counts[counts["step"] == counts["step"].max()]
@@ -74,71 +75,52 @@ def what_was_run(runs: Sequence[Run]) -> str:
         f"answers, evaluated on {len(tested):,} test questions × {int(tested['n'].iloc[0])} "
         f"answers; {hours:.1f} hours of one {', '.join(cards)} in all; torch "
         f"{manifest['versions']['torch']}, vLLM {manifest['sampler']['version']}; commits "
-        f"{', '.join(commits)}. The adapter had another hash after {changes} of {len(table)} "
-        f"updates; sampler and trainer differed by {table['logprob_drift'].max():.3f} nats a token "
-        f"at most; vLLM sampled {table['rollout_tokens_per_second'].median():,.0f} tokens/s, an "
-        f"update took {table['update_seconds'].median():.1f} s (medians)."
+        f"{commits(run.manifest for run in runs)}. The adapter had another hash after {changes} of "
+        f"{len(table)} updates; sampler and trainer differed by "
+        f"{table['logprob_drift'].max():.3f} nats a token at most; vLLM sampled "
+        f"{table['rollout_tokens_per_second'].median():,.0f} tokens/s, an update took "
+        f"{table['update_seconds'].median():.1f} s (medians)."
     )
 
 
-def commit(run: Run) -> str:
-    """Of the code that ran: a copy without its repository does not know it, and one with changes
-    is not what was committed."""
-    digits, plus, changes = (run.manifest["commit"] or "unknown").partition("+")
-    return f"{digits[:7]}{plus}{changes}"
-
-
-def at_the_end(run: Run, column: str, first: bool = False) -> float:
-    """A pass@k on all test questions, of the last evaluation or of the first."""
-    rows = run.evals[run.evals["level"] == "all"].sort_values("step")
-    return float(rows[column].iloc[0 if first else -1])
-
-
-def difference(runs: Sequence[Run], label: str) -> tuple[str, Interval] | None:
+def difference(setting: Setting, label: str) -> Estimate | None:
     """Points of pass@1 at the end, minus GRPO of the same seeds: over seeds, or over questions
-    where the seeds are too few. None without a common seed.
-
-    Returns:
-        What the interval is over, and the interval.
-    """
-    by_seed = {(run.label, run.seed): run for run in runs}
-    seeds = [seed for name, seed in by_seed if name == label and (BASELINE, seed) in by_seed]
-    pairs = [
-        tuple(
-            question_rates(run.counts, int(run.counts["step"].max()))
-            for run in (by_seed[BASELINE, seed], by_seed[label, seed])
-        )
-        for seed in seeds
-    ]
-    if not pairs:
-        return None
-    changes = pd.concat([100 * (other - grpo) for grpo, other in pairs], axis=1).dropna()
-    if len(pairs) >= FEW_SEEDS:
-        return f"{len(pairs)} seeds", t_interval(changes.mean(axis=0).to_numpy())
-    over = f"questions, seed {' and '.join(map(str, seeds))}"
-    return over, bootstrap_interval(changes.mean(axis=1).to_numpy())
+    where the seeds are too few. None without a common seed."""
+    if len(setting.paired(label)) < FEW_SEEDS:
+        return setting.over_questions(label)
+    return setting.difference(label)
 
 
-def by_arm(runs: Sequence[Run], found: dict[str, tuple[str, Interval] | None]) -> str:
+def as_interval(found: Estimate) -> Interval:
+    """Of an estimate that has one."""
+    assert found.low is not None
+    assert found.high is not None
+    return Interval(found.mean, found.low, found.high)
+
+
+def by_arm(setting: Setting, found: dict[str, Estimate | None]) -> str:
     """pass@1 and the largest pass@k, and the difference from GRPO."""
-    k = max(k for k in (1, 2, 4, 8, 16) if not np.isnan(at_the_end(runs[0], f"pass@{k}")))
+    k = max(k for k in KS if not np.isnan(at_end(setting.runs[0], f"pass@{k}")))
     rows = [
         f"| arm | seeds | pass@1 before | after | pass@{k} before | after | minus GRPO, points of "
         "pass@1 [95 %] | interval over |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for label in labels(runs):
-        own = [run for run in runs if run.label == label]
+    for label, change in found.items():
+        own = setting.of(label)
         cells = [
-            percent(float(np.mean([at_the_end(run, f"pass@{j}", first) for run in own])))
+            percent(float(np.mean([rate(run, f"pass@{j}") for run in own])))
             for j in (1, k)
-            for first in (True, False)
+            for rate in (before, at_end)
         ]
-        change = found.get(label)
-        last = [interval(change[1]), change[0]] if change else ["", ""]
+        last = ["", ""]
+        if change is not None:
+            seeds = " and ".join(str(run.seed) for run in setting.paired(label))
+            over = f"{change.n} seeds" if change.over == "seeds" else f"questions, seed {seeds}"
+            last = [interval(as_interval(change)), over]
         rows.append(f"| {' | '.join([display(label), str(len(own)), *cells, *last])} |")
     text = "\n".join(rows)
-    if any(change and "questions" in change[0] for change in found.values()):
+    if any(change and change.over == "questions" for change in found.values()):
         text += (
             f"\n\nWith fewer than {FEW_SEEDS} seeds the interval is over test questions alone "
             "(paired bootstrap): how much runs differ by chance is not in it, and a difference "
@@ -147,17 +129,23 @@ def by_arm(runs: Sequence[Run], found: dict[str, tuple[str, Interval] | None]) -
     return text
 
 
+def before(run: Run, column: str) -> float:
+    """A pass@k on all test questions, of the first evaluation."""
+    rows = run.evals[run.evals["level"] == "all"].sort_values("step")
+    return float(rows[column].iloc[0])
+
+
 def figure(folder: Path, path: Path) -> None:
     """Reward and share of negative groups over the updates, a line a run."""
-    runs = read_runs(folder)
+    setting = read(folder)
     fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     columns = {"reward": "mean reward of sampled answers", "negative_share": "negative groups"}
     others = dict(
-        zip(labels(runs), plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False)
+        zip(setting.labels, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False)
     )
     for ax, (column, name) in zip(axes, columns.items(), strict=True):
         shown = set[str]()
-        for run in runs:
+        for run in setting.runs:
             values = 100 * moving_average(run.metrics[column].to_numpy(), WINDOW)
             ax.plot(
                 run.metrics["step"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +81,22 @@ def sizes(curves: pd.DataFrame, runs: list[dict[str, Any]]) -> str:
         for label, spread in spreads.items()
     )
     hours = sum(run["wall_seconds"] for run in runs) / 3600
-    commits = sorted({run["commit"][:7] for run in runs})
     return (
         f"{len(runs)} runs: {len(ARMS) + 1} arms, {seeds} seeds, {steps} updates of 32 questions × "
         f"16 answers from one start (pass@1 {percent(start)}); {hours:.0f} hours of one "
-        f"thread in all; commits {', '.join(commits)}. The arms of a seed see the same questions, "
+        f"thread in all; commits {commits(runs)}. The arms of a seed see the same questions, "
         "so differences are paired by seed.\n\n"
         f"**What {seeds} seeds can find.** With the spread of the paired differences over seeds as "
         "it was measured, a true difference is found (two-sided test at 5 %) with a chance of 80 % "
         f"from so many points of pass@1 on: {smallest}."
     )
+
+
+def commits(manifests: Iterable[dict[str, Any]]) -> str:
+    """Of the code that ran, in short: a copy without its repository does not know it, and one with
+    changes is not what was committed."""
+    parts = [(manifest["commit"] or "unknown").partition("+") for manifest in manifests]
+    return ", ".join(sorted({f"{digits[:7]}{plus}{changes}" for digits, plus, changes in parts}))
 
 
 def by_arm(curves: pd.DataFrame, updates: pd.DataFrame) -> str:

@@ -69,6 +69,17 @@ def test_two_runs(page: Any, tmp_path: Path) -> None:
     assert "LENS as printed ends better than GRPO, +25.0 [+25.0, +25.0] points." in text
 
 
+def test_two_seeds_are_too_few_for_an_interval_over_seeds(page: Any, tmp_path: Path) -> None:
+    """Every question gains one answer of four with seed 0 and none with seed 1: an eighth."""
+    a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
+    a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
+    for method in ("grpo", "lens"):
+        a_run(tmp_path, method, 1, (3, 1, 2, 0), "0.002" if method == "lens" else "")
+    text = page.page(tmp_path)
+    assert "| +12.5 [+12.5, +12.5] | questions, seed 0 and 1 |" in text
+    assert "With fewer than 3 seeds" in text
+
+
 def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path) -> None:
     """LENS − GRPO: 0, 12.5 and −6.25 points by seed: mean 2.083, sd 9.547, t 4.303, ± 23.7. An arm
     without GRPO of its seed is not compared."""

@@ -14,10 +14,9 @@ import pandas as pd
 from lens_ref.reporting import paper
 from lens_ref.rlvr.report_data import (
     BASELINE,
-    CURVE_COLUMNS,
-    UPDATE_COLUMNS,
     Committed,
     Run,
+    as_committed,
     differing_settings,
     label_order,
 )
@@ -81,11 +80,7 @@ class Setting:
     @cached_property
     def committed(self) -> Committed:
         """The same runs as one table of curves and one of updates."""
-        return Committed(
-            _stacked(self.runs, "evals", CURVE_COLUMNS),
-            _stacked(self.runs, "metrics", UPDATE_COLUMNS),
-            tuple(run.config for run in self.runs),
-        )
+        return as_committed(self.runs)
 
     def accuracy(self, label: str, column: str = "pass@1", level: str = "all") -> Estimate | None:
         """pass@k in % after the last update, over the seeds of a method."""
@@ -96,7 +91,7 @@ class Setting:
         seed over the test questions, if the answers to each were counted."""
         pairs = self.seed_differences(label, column, level)
         if len(pairs) == 1:
-            found = self._over_questions(label, int(column.split("@")[1]), level)
+            found = self.over_questions(label, int(column.split("@")[1]), level)
             if found is not None:
                 return found
         return over_seeds(pairs)
@@ -120,21 +115,29 @@ class Setting:
         seeds = {run.seed for run in base}
         return [run for run in own if run.seed in seeds]
 
-    def _over_questions(self, label: str, k: int, level: str) -> Estimate | None:
-        """For the one seed that a method shares with GRPO."""
-        (run,) = self.paired(label)
-        both = [next(base for base in self.of(BASELINE) if base.seed == run.seed), run]
-        if any(run.counts.empty or run.counts["n"].min() < k for run in both):
+    def over_questions(self, label: str, k: int = 1, level: str = "all") -> Estimate | None:
+        """pass@k of a method minus that of GRPO, in points, paired by test question, in the mean
+        over the seeds that both have; None where the answers to each were not counted."""
+        if label == BASELINE:
             return None
-        rates = []
-        for run in both:
-            levels = run.counts["level"]
-            rows = run.counts[levels.isin(["4", "5"])] if level == HARD else run.counts
-            rates.append(question_rates(rows, run.step, k))
-        change = (rates[1] - rates[0]).dropna().to_numpy()
+        changes = []
+        for run in self.paired(label):
+            both = [next(base for base in self.of(BASELINE) if base.seed == run.seed), run]
+            if any(one.counts.empty or one.counts["n"].min() < k for one in both):
+                return None
+            base, own = (_rates(one, k, level) for one in both)
+            changes.append(own - base)
+        if not changes:
+            return None
+        change = pd.concat(changes, axis=1).dropna().mean(axis=1).to_numpy()
         if len(change) < 2:
             return None
         return Estimate.of(bootstrap_interval(change).times(100), len(change), "questions")
+
+
+def _rates(run: Run, k: int, level: str) -> pd.Series:
+    rows = run.counts[run.counts["level"].isin(["4", "5"])] if level == HARD else run.counts
+    return question_rates(rows, run.step, k)
 
 
 def at_end(run: Run, column: str, level: str = "all") -> float:
@@ -148,14 +151,6 @@ def quarter(run: Run, column: str, last: bool) -> float:
     size = max(1, len(run.metrics) // 4)
     rows = run.metrics.sort_values("step")[column]
     return float((rows.iloc[-size:] if last else rows.iloc[:size]).mean())
-
-
-def _stacked(runs: Iterable[Run], table: str, columns: Iterable[str]) -> pd.DataFrame:
-    parts = [getattr(run, table).assign(method=run.label, seed=run.seed) for run in runs]
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return pd.DataFrame(columns=list(columns))
-    return pd.concat(parts, ignore_index=True).reindex(columns=list(columns))
 
 
 def same_setting(a: Run, b: Run) -> bool:

@@ -90,6 +90,24 @@ class Committed:
         return sorted(set(self.curves.loc[self.curves["method"] == label, "seed"]))
 
 
+def as_committed(runs: Iterable[Run]) -> Committed:
+    """Runs as one table of curves and one of updates."""
+    runs = list(runs)
+    return Committed(
+        _stacked(runs, "evals", CURVE_COLUMNS),
+        _stacked(runs, "metrics", UPDATE_COLUMNS),
+        tuple(run.config for run in runs),
+    )
+
+
+def _stacked(runs: Iterable[Run], table: str, columns: Iterable[str]) -> pd.DataFrame:
+    parts = [getattr(run, table).assign(method=run.label, seed=run.seed) for run in runs]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return pd.DataFrame(columns=list(columns))
+    return pd.concat(parts, ignore_index=True).reindex(columns=list(columns))
+
+
 def read_runs(parent: Path) -> list[Run]:
     """Every run folder of a parent, GRPO first, then LENS as printed, then the others by name.
 

@@ -9,7 +9,14 @@ import pandas as pd
 import torch
 
 from lens_ref.core import pass_at_k
-from lens_ref.rlvr.report_data import BASELINE, Committed, Run, display, label_order
+from lens_ref.rlvr.report_data import (
+    BASELINE,
+    Committed,
+    Run,
+    as_committed,
+    display,
+    label_order,
+)
 from lens_ref.rlvr.statistics import RESAMPLES, Interval, bootstrap_interval, t_interval
 
 FEW_QUESTIONS = 20
@@ -55,9 +62,8 @@ def judge(runs: list[Run], committed: Committed | None) -> list[Statement]:
 
 def _over_own_seeds(runs: Sequence[Run]) -> list[Statement]:
     """Each method against GRPO over the seeds of these runs; with one seed, what it can't tell."""
-    curves = [r.evals.assign(method=r.label, seed=r.seed) for r in runs if len(r.evals)]
-    own = Committed(pd.concat(curves), pd.DataFrame(), ()) if curves else None
-    if own is None or len(own.seeds(BASELINE)) < 2:
+    own = as_committed(runs)
+    if len(own.seeds(BASELINE)) < 2:
         return [Statement("One seed can't tell more than this.", ONE_SEED)]
     return over_seeds(own, "these runs")
 
