@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lens_ref.rlvr.report_data import display
+from lens_ref.rlvr.vllm_engine import GRAPHS_BEYOND
 
 NONE_YET = "No figures are committed yet: `python -m benchmarks.gpu` measures them."
 MODELS = {"qwen2.5-3b": "Qwen2.5-3B", "llama-3.1-8b": "Llama-3.1-8B"}
@@ -203,7 +204,8 @@ def profile(part: dict[str, Any] | None) -> str:
         f"and {waiting['answers']:,} of a {waiting['model']} model, {waiting['at_once']} at once, "
         f"came at {min(waiting['tokens_per_second']):,} to "
         f"{max(waiting['tokens_per_second']):,} tokens/s, since who takes a free place brings a "
-        "prompt into the step. Graphs now reach 1,536 tokens beyond `rollout.vllm.max_sequences`. "
+        f"prompt into the step. Graphs now reach {GRAPHS_BEYOND:,} tokens beyond "
+        "`rollout.vllm.max_sequences`. "
         f"The figures were {part['note']}."
     )
     return f"{a_sync}\n\n{limits}"

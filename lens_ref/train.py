@@ -114,7 +114,8 @@ def _run(args: argparse.Namespace) -> int:
     own_modules.load(args.modules)
     where = (args.out, args.name, args.resume, args.dry_run)
     again = own_modules.written(args.modules)
-    return session.run(*where, *_recipe(args), again=again, seeds=args.seed or ())
+    more = args.seed[1:] if args.seed else ()
+    return session.run(*where, *_recipe(args), again=again, more_seeds=more)
 
 
 def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict[str, Any]]:

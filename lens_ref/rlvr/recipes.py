@@ -79,7 +79,6 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     for key, value in changes.items():
         old = base.get(key)
         both = isinstance(value, dict) and isinstance(old, dict)
-        if both and "source" in value and value["source"] != old.get("source"):
-            both = False
-        merged[key] = _merge(old, value) if both else value
+        another = both and value.get("source", old.get("source")) != old.get("source")
+        merged[key] = _merge(old, value) if both and not another else value
     return merged

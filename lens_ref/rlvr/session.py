@@ -54,13 +54,13 @@ def run(
     config_file: str | Sequence[str] | None,
     overrides: dict[str, Any],
     again: str = "",
-    seeds: Sequence[int] = (),
+    more_seeds: Sequence[int] = (),
 ) -> int:
     """Carry out the command line; returns the exit status.
 
     Args:
         again: what else the command that resumes this one must say.
-        seeds: every method is trained with each of them; default the configuration's.
+        more_seeds: every method is trained with each of them too, beside the configuration's.
 
     Raises:
         UserError, Interrupted.
@@ -89,9 +89,10 @@ def run(
         with Verifier(**asdict(config.verifier)) as verifier:
             worst_case_step(config, load_data(config, verifier))
         return 0
-    each = [load(config_file, overrides | {"seed": seed}) for seed in seeds] or [config]
+    seeds = (config.seed, *more_seeds)
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seed {' '.join(map(str, seeds))} names one of them twice")
+    each = [config, *(load(config_file, overrides | {"seed": seed}) for seed in more_seeds)]
     singles = [of_seed.single(method) for of_seed in each for method in config.methods]
     runs = new_runs(Path(out), name, recipe, singles)
     parent = runs[0].path.parent

@@ -30,7 +30,7 @@ LARGEST_SHARE = 0.45
 """Of the GPU: the trainer needs the rest."""
 WORKSPACE = 1.5e9
 """Bytes that vLLM takes beside weights and cache, and keeps asleep: activations, CUDA graphs."""
-PROMPT_TOKENS, PROMPT_STRIDE = 1536, 128
+GRAPHS_BEYOND, GRAPHS_APART = 1536, 128
 """Prompt tokens, beside a token of every answer, up to which a step has a CUDA graph, and how far
 those graphs lie apart. vLLM's own end at 512 tokens: with 512 answers at once, every step in which
 an answer's place is taken by the next one would run without, several times as long."""
@@ -132,7 +132,7 @@ def graph_sizes(answers: int) -> list[int]:
     """Tokens of the steps that CUDA graphs are captured for: as vLLM would, one of every answer up
     to all at once; and beyond, steps that read the prompts of new answers too."""
     decoding = {1, 2, 4, *range(8, 256, 8), *range(256, answers, 16)}
-    reading = range(answers + PROMPT_STRIDE, answers + PROMPT_TOKENS + 1, PROMPT_STRIDE)
+    reading = range(answers + GRAPHS_APART, answers + GRAPHS_BEYOND + 1, GRAPHS_APART)
     return sorted({size for size in decoding if size < answers} | {answers} | set(reading))
 
 
