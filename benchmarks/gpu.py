@@ -23,6 +23,7 @@ PARTS = (
     "growth",
     "advantages",
     "rollouts",
+    "step",
     "memory-qwen2.5-3b",
     "memory-llama-3.1-8b",
 )
@@ -47,6 +48,8 @@ def run_part(part: str, tiny: bool, work: Path, save: Callable[[dict[str, Any]],
         save({"skipped": "needs vLLM and a GPU"})
     elif part == "rollouts":
         gpu_rollouts.rollouts(work, save)
+    elif part == "step":
+        gpu_rollouts.step(work, save)
     else:
         save(gpu_rollouts.within_24_gb(part.removeprefix("memory-"), work))
 

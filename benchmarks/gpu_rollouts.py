@@ -65,13 +65,11 @@ def settings(folder: Path, **more: Any) -> Config:
 
 
 def rollouts(work: Path, save: Save) -> None:
-    """vLLM alone and through this project, the sync, the probe, and a step of 512 × 512 tokens by
-    phase, with either side's old log-probabilities."""
+    """vLLM alone and through this project, the sync and the probe."""
     from vllm import SamplingParams, TokensPrompt
 
     config, policy, sampler, found = engine(work)
-    rows = random_rows(PROMPT, [1] * QUESTIONS, 1000)
-    prompts = tuple(tuple(p.tolist()) for p in rows.prompts)
+    prompts = some_prompts()
     perturb(policy, 0.01)
     found["sync_seconds"] = timed(sampler.sync)
     found["later_sync_seconds"] = []
@@ -122,12 +120,27 @@ def rollouts(work: Path, save: Save) -> None:
     all_told = middle["lens_ref_all_logprobs"]
     found["share_of_vllm_with_logprobs"] = all_told / middle["vllm_alone_logprobs"]
     save(found)
-    for old in ("sampler", "trainer"):
-        steps = [whole_step(sampler, policy, config, prompts, old) for _ in range(3)]
-        found[f"old_from_{old}"] = steps[1:]  # the first one compiles
-        print(old, steps, flush=True)
-        save(found)
     sampler.close()
+
+
+def step(work: Path, save: Save) -> None:
+    """A step of 512 × 512 tokens by phase, with either side's old log-probabilities."""
+    config, policy, sampler, found = engine(work)
+    prompts = some_prompts()
+    steps: dict[str, list[dict[str, float]]] = {"trainer": [], "sampler": []}
+    for i in range(4):  # interleaved; the first ones compile
+        for old, of in steps.items():
+            of.append(whole_step(sampler, policy, config, prompts, old))
+            print(old, of[-1], flush=True)
+        if i:
+            save(found | {f"old_from_{old}": of[1:] for old, of in steps.items()})
+    sampler.close()
+
+
+def some_prompts() -> tuple[tuple[int, ...], ...]:
+    """`QUESTIONS` prompts of `PROMPT` random tokens."""
+    rows = random_rows(PROMPT, [1] * QUESTIONS, 1000)
+    return tuple(tuple(p.tolist()) for p in rows.prompts)
 
 
 def ask(sampler: Any, policy: Any, config: Config) -> None:

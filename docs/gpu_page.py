@@ -30,7 +30,7 @@ def page(folder: Path) -> str:
     sections = [
         *(updates(name, parts.get(f"update-{name}")) for name in MODELS),
         rollouts(parts.get("rollouts")),
-        step(parts.get("rollouts"), parts.get("advantages")),
+        step(parts.get("step", parts.get("rollouts")), parts.get("advantages")),
         growth(parts.get("growth")),
         memory(parts),
         profile(parts.get("profile")),
