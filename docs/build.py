@@ -83,10 +83,7 @@ def figure(path: Path) -> None:
 
 def against_grpo(table: pd.DataFrame, label: str) -> str:
     """−0.1 points, 95 % interval […], and what can be said."""
-    change = t_interval(reproduction_page.differences(table, label))
-    if change.covers_zero:
-        return f"{points(change)}: no difference from GRPO can be told"
-    return f"{points(change)}: {'better' if change.mean > 0 else 'worse'} than GRPO"
+    return reproduction_page.in_words(t_interval(reproduction_page.differences(table, label)))
 
 
 def numbers() -> str:
@@ -121,6 +118,8 @@ def numbers() -> str:
         f"  LENS as printed gives negative groups 1/{1 / signal:,.0f} of the RMS advantage of "
         "mixed ones (median over updates)."
     )
+    larger, runs = gsm8k_page.headline(GSM8K)
+    lines += larger
     toy = pd.read_csv(ROOT / "results/toy/summary.csv")
     steps = toy[(toy["experiment"] == "six_options") & (toy["quantity"] == "steps_to_90")]
     cell = steps[(steps["p_c"] == 1e-4) & (steps["group_size"] == 16)].set_index(
@@ -142,7 +141,7 @@ def numbers() -> str:
         f"{flow['mle_guarded', 1e-4]:,.0f}: "
         "the escape in constant time comes from the pole π = D, and the guard takes it away."
     )
-    runs = sum(
+    runs += sum(
         len(json.loads((folder / "manifests.json").read_text(encoding="utf-8")))
         for folder in (STUDY, ROOT / "results/tiny")
     )

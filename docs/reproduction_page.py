@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from lens_ref.rlvr.report_data import BASELINE, display
-from lens_ref.rlvr.report_verdict import percent, seed_pairs, signed
+from lens_ref.rlvr.report_verdict import percent, points, seed_pairs, signed
 from lens_ref.rlvr.statistics import Interval, detectable, holm, t_interval
 
 ARMS = {
@@ -52,6 +52,13 @@ def differences(curves: pd.DataFrame, label: str, level: str = "all") -> np.ndar
 def interval(found: Interval) -> str:
     """+0.3 [−0.1, +0.7]."""
     return f"{signed(found.mean)} [{signed(found.low)}, {signed(found.high)}]"
+
+
+def in_words(found: Interval) -> str:
+    """+0.3 points, 95 % interval […], and what can be said."""
+    if found.covers_zero:
+        return f"{points(found)}: no difference from GRPO can be told"
+    return f"{points(found)}: {'better' if found.mean > 0 else 'worse'} than GRPO"
 
 
 def study(folder: Path) -> str:

@@ -58,8 +58,8 @@ def test_the_tables(gpu_page: Any, tmp_path: Path) -> None:
         share_of_vllm_with_logprobs=1.1,
         sync_seconds=0.25,
         engine_start_seconds=100.0,
-        old_from_sampler=RUNS,
     )
+    write(tmp_path, "step", old_from_sampler=RUNS, old_from_trainer=RUNS[:1])
     write(tmp_path, "advantages", seconds=0.0004)
     write(tmp_path, "memory-qwen2.5-3b", status=0, peak_gb=21.5)
     write(tmp_path, "memory-llama-3.1-8b", status=1, peak_gb=30.0)  # it failed: not a result
@@ -73,24 +73,20 @@ def test_the_tables(gpu_page: Any, tmp_path: Path) -> None:
     assert "19,000 (95% of vLLM alone), and 16,500 with" in text
     assert "(110% of vLLM with them)" in text
     assert "| the sampler's, median of 2 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 |" in text
+    assert "| the trainer's, median of 1 | " in text
     assert "0.40 ms" in text
     assert "Qwen2.5-3B: peak 21.5 GB" in text
     assert "30.0" not in text
 
 
 def test_what_was_only_noted_says_so(gpu_page: Any, tmp_path: Path) -> None:
-    run = {"updates": 7, "before": 0.25, "after": 0.5}
-    small = {"recipe": "small", "asked_updates": 9, "test_questions": 11, "answers": 3}
-    small |= {"between": 5, "largest_drift": 0.004, "runs": {"lens": run}}
-    large = {"recipe": "large", "updates": 2, "limit_gb": 24, "peak_gb": 16.5}
-    large |= {"tokens_per_second": 123}
-    write(tmp_path, "noted", note="from the console", gsm8k=small, qlora=large)
+    run = {"recipe": "large", "updates": 2, "limit_gb": 24, "peak_gb": 16.5}
+    write(tmp_path, "noted", note="from the console", **run, tokens_per_second=123)
     page = gpu_page.page(tmp_path)
-    assert "(from the console; torch 2.11.0)" in page
+    assert "(from the console; torch 2.11.0): `large`, 2 updates on random weights" in page
     assert (
-        "ended from outside after 7 of 9 updates, its pass@1 .250 before and .500 after 5" in page
+        "held to 24 GB: 16.5 GB allocated at the peak, transformers sampled 123 tokens/s." in page
     )
-    assert "16.5 GB allocated at the peak, transformers sampled 123 tokens/s." in page
 
 
 def test_what_limits_a_rollout(gpu_page: Any, tmp_path: Path) -> None:

@@ -54,30 +54,49 @@ def test_two_runs(page: Any, tmp_path: Path) -> None:
     a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
     text = page.page(tmp_path)
     assert "2 runs (GRPO seed 0, LENS as printed seed 0), 8 updates each of 32 questions" in text
-    assert "evaluated on 4 test questions × 4 answers; 1.0 hours of one a card in all" in text
+    assert (
+        "evaluated on 4 test questions × 4 answers; their wall times add up to 1.0 hours (a card)"
+        in text
+    )
     assert "torch 2.11.0, vLLM 0.20.2; commits abcdefg." in text
     assert "another hash after 14 of 16 updates" in text
     assert "differed by 0.008 nats a token at most" in text
     assert "sampled 4,500 tokens/s, an update took 4.5 s (medians)" in text
-    assert "| GRPO | 1 | 10.0 % | 25.0 % | 25.0 % | 40.0 % |  |  |" in text
-    lens = "| LENS as printed | 1 | 10.0 % | 50.0 % | 25.0 % | 65.0 % | +25.0 [+25.0, +25.0] |"
-    assert f"{lens} questions, seed 0 |" in text
-    assert "With fewer than 3 seeds the interval is over test questions alone" in text
+    assert "| GRPO | 1 | 10.0 % | 25.0 % |  | 25.0 % | 40.0 % |  |" in text
+    lens = "| LENS as printed | 1 | 10.0 % | 50.0 % | +25.0 [+25.0, +25.0] | 25.0 % | 65.0 % |"
+    assert lens in text
+    assert "With fewer than 3 seeds the intervals are over test questions alone" in text
+    assert "pass@1 by seed: LENS as printed minus GRPO +25.0 (seed 0)." in text
     assert "First → last 2 updates, means over runs:" in text
     assert "| LENS as printed | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 1 : 500 |" in text
     assert "| GRPO | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 0 |" in text
-    assert "LENS as printed ends better than GRPO, +25.0 [+25.0, +25.0] points." in text
+    apart = "95 % interval over questions [+25.0, +25.0]: 1 seed can't tell the methods apart."
+    assert f"LENS as printed: +25.0 points, {apart}" in text
 
 
 def test_two_seeds_are_too_few_for_an_interval_over_seeds(page: Any, tmp_path: Path) -> None:
-    """Every question gains one answer of four with seed 0 and none with seed 1: an eighth."""
+    """Every question gains one answer of four with seed 0 and none with seed 1: an eighth. Over the
+    seeds 25 and 0: sd 17.68, t 12.71, ± 158.8."""
     a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
     a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
     for method in ("grpo", "lens"):
         a_run(tmp_path, method, 1, (3, 1, 2, 0), "0.002" if method == "lens" else "")
     text = page.page(tmp_path)
-    assert "| +12.5 [+12.5, +12.5] | questions, seed 0 and 1 |" in text
-    assert "With fewer than 3 seeds" in text
+    assert "| +12.5 [+12.5, +12.5] |" in text
+    assert "LENS as printed minus GRPO +25.0 and 0.0 (seeds 0 and 1)." in text
+    assert "over questions [+12.5, +12.5], over the 2 seeds [−146.3, +171.3]: 2 seeds" in text
+    assert "the last column by quarter: 1 : 500 in the first, 1 : 500 in the last." in text
+    lines, runs = page.headline(tmp_path)
+    assert runs == 4
+    assert "(2 seeds, 8 updates, 4 test questions, " in lines[0]
+    assert "GRPO takes pass@1 from 10.0 % to 31.2 %." in lines[0]
+    assert "+12.5 points, 95 % interval over questions [+12.5, +12.5], over the 2" in lines[1]
+
+
+def test_no_headline_without_runs_to_compare(page: Any, tmp_path: Path) -> None:
+    assert page.headline(tmp_path / "none") == ([], 0)
+    a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
+    assert page.headline(tmp_path) == ([], 1)
 
 
 def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path) -> None:
@@ -89,11 +108,13 @@ def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path
         a_run(tmp_path, "lens", seed, correct, "0.002")
     a_run(tmp_path, "nsr", 7, (1, 0, 0, 0))
     text = page.page(tmp_path)
-    assert "| +2.1 [−21.6, +25.8] | 3 seeds |" in text
+    assert "| LENS as printed | 3 | 10.0 % | 27.1 % | +2.1 [−21.6, +25.8] |" in text
     assert "With fewer than" not in text
-    assert "no difference from GRPO can be told, +2.1 [−21.6, +25.8] points." in text
-    assert "| NSR | 1 | 10.0 % | 6.2 % | 25.0 % | 21.2 % |  |  |" in text
-    assert "NSR ends" not in text
+    assert "The intervals are Student's over seeds." in text
+    said = "95 % interval [−21.6, +25.8]: no difference from GRPO can be told."
+    assert f"LENS as printed: +2.1 points, {said}" in text
+    assert "| NSR | 1 | 10.0 % | 6.2 % |  | 25.0 % | 21.2 % |  |" in text
+    assert "NSR:" not in text
 
 
 def change_manifest(run: Path, **entries: Any) -> None:

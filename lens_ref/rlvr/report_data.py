@@ -142,10 +142,16 @@ def display(label: str) -> str:
     return one_line(f"{name.upper() if name in (BASELINE, LENS) else name} {variant}")
 
 
-def run_name(run: Run, runs: list[Run]) -> str:
+def run_name(run: Run, runs: Sequence[Run]) -> str:
     """The method's name, and the seed where there are several."""
     several = len({other.seed for other in runs}) > 1
     return display(run.label) + (f", seed {run.seed}" if several else "")
+
+
+def look_name(run: Run, runs: Sequence[Run]) -> str:
+    """What a legend says of a run: runs of a method look alike, so it names them once."""
+    seeds = {other.seed for other in runs if other.label == run.label}
+    return f"{display(run.label)}, {len(seeds)} seeds" if len(seeds) > 1 else run_name(run, runs)
 
 
 def read_run(path: Path) -> Run:

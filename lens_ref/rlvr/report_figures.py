@@ -20,7 +20,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from lens_ref.rlvr.evaluation import KS
-from lens_ref.rlvr.report_data import Committed, Run, display, label_order, run_name
+from lens_ref.rlvr.report_data import Committed, Run, display, label_order, look_name
 from lens_ref.rlvr.report_verdict import question_rates
 from lens_ref.rlvr.statistics import Interval, bootstrap_interval, moving_average
 from lens_ref.rlvr.untrusted import printable
@@ -71,7 +71,7 @@ def reward(runs: list[Run], committed: Committed | None, style: dict[str, Style]
             step,
             moving_average(run.metrics["reward"].to_numpy(), WINDOW),
             color=look.color, ls=look.line, marker=look.marker, markevery=0.15, ms=4, lw=2,
-            label=run_name(run, runs),
+            label=look_name(run, runs),
         )  # fmt: skip
     label_updates(axes, "mean reward (share of answers right)")
     legend(figure, axes)
@@ -101,7 +101,7 @@ def pass_at_1(
             yerr=arms(intervals),
             color=look.color, ls=look.line, marker=look.marker, ms=5, lw=1.8,
             elinewidth=0.9, capsize=3,
-            label=run_name(run, runs),
+            label=look_name(run, runs),
         )  # fmt: skip
     label_updates(axes, "pass@1 on test questions (%)")
     legend(figure, axes)
@@ -185,7 +185,7 @@ def signal(runs: list[Run], committed: Committed | None, style: dict[str, Style]
         axes.plot(
             run.metrics["step"], ratio.where(ratio > 0),
             color=look.color, ls=look.line, marker=look.marker, ms=3, lw=1.4,
-            label=run_name(run, runs),
+            label=look_name(run, runs),
         )  # fmt: skip
     axes.axhline(1, color="0.5", lw=0.8)
     axes.annotate(
@@ -295,7 +295,7 @@ def _dumbbells(
             if after is not None:
                 axes.vlines(position, after.low, after.high, color=look.color, lw=0.9)
                 axes.plot(position, after.mean, **common)
-        axes.plot([], [], label=run_name(run, runs), **common)
+        axes.plot([], [], label=look_name(run, runs), **common)
     axes.set_xticks(range(len(names)), names)
     top = max(5.0, 1.06 * axes.dataLim.y1)
     axes.set_ylim(-0.03 * top, top)  # a marker at 0 is drawn whole
