@@ -210,7 +210,7 @@ def headline(folder: Path) -> tuple[list[str], int]:
     return [
         f"- **{setting.title}** ({len(own)} seed{'s'[: len(own) - 1]}, {own[0].step} updates, "
         f"{len(tested_at_end(own[0])):,} test questions, "
-        "[docs/reproduction.md](docs/reproduction.md)): GRPO takes "
+        "weights of a 4-bit file, [docs/reproduction.md](docs/reproduction.md)): GRPO takes "
         f"pass@1 from {mean_rate(setting, BASELINE, 'pass@1', before)} to "
         f"{mean_rate(setting, BASELINE, 'pass@1')}.",
         f"  LENS as printed: {told(setting, LENS, change)}.",

@@ -220,7 +220,9 @@ for column in ("pass@1", "pass@16"):
 # training. Look at the column "their signal": it says how loud negative groups are next to mixed
 # ones. GRPO's are silent (0); LENS as printed is nearly so
 # ([notebook 04](04_calibrated_reward.ipynb)). `negative_std` is another reading of LENS: negative
-# groups are divided by their standard deviation, which makes them loud.
+# groups are divided by their standard deviation, which makes them loud. `qwen05` is the folder that held
+# Qwen2.5-Coder-0.5B-Instruct, its weights computed back from a 4-bit file
+# ([docs/reproduction.md](../docs/reproduction.md) says what was run, on what).
 
 
 # %%

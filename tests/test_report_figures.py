@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from lens_ref.reporting import document, latex, pictures, run_figures
+from lens_ref.rlvr import report_figures
+from lens_ref.rlvr.report_data import read_run
 from tests.report_runs import make_run
 
 
@@ -61,3 +64,17 @@ def test_names_of_users_stay_text(tmp_path: Path) -> None:
     make_run(tmp_path / "r" / "l", "lens", 0.5, model="<script>x")
     document.write(document.reproduction([tmp_path / "r"]), tmp_path / "out")
     assert "<script" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_runs_that_look_alike_are_named_once(tmp_path: Path) -> None:
+    """Two seeds of GRPO are two lines of one look; the only LENS run keeps its seed."""
+    paths = [
+        make_run(tmp_path / f"{method}-seed{seed}", method, 0.5, seed, correct=(1, 2))
+        for method, seed in (("grpo", 0), ("grpo", 1), ("lens", 1))
+    ]
+    runs = [read_run(path) for path in paths]
+    drawn = report_figures.pass_at_1(runs, None, report_figures.styles(r.label for r in runs))
+    assert isinstance(drawn, Figure)
+    names = [text.get_text() for text in drawn.legends[0].texts]
+    assert names == ["GRPO, 2 seeds", "LENS as printed, seed 1"]
+    assert len(drawn.axes[0].containers) == 3
