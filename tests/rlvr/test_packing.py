@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import OutOfMemoryError, Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from lens_ref.core import Signal
 from lens_ref.rlvr import attention
@@ -18,7 +19,7 @@ from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import LoraConfig, ModelConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.layers import checkpoint_layers, checkpointed
-from lens_ref.rlvr.logprobs import can_pack, head_logprobs, token_logprobs
+from lens_ref.rlvr.logprobs import _packed_states, can_pack, head_logprobs, token_logprobs
 from lens_ref.rlvr.policy import Policy, load_policy
 from lens_ref.rlvr.update import micro_batches
 from tests.rlvr.helpers import (
@@ -88,8 +89,10 @@ def test_rows_do_not_see_each_other(adapted: Policy) -> None:
     assert not torch.equal(first[0], second[0])
 
 
-def test_a_leak_between_rows_is_noticed(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were the row boundaries ignored, packing would be given up when the model is loaded."""
+def test_a_leak_between_rows_is_noticed(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Were the row boundaries ignored, packing would be given up, aloud, when the model is loaded."""
 
     def leaky(module: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **kwargs: Any) -> Any:
         if "cu_seq_lens_q" not in kwargs:
@@ -99,6 +102,44 @@ def test_a_leak_between_rows_is_noticed(llama: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setitem(attention.AttentionInterface._global_mapping, attention.NAME, leaky)
     assert not can_pack(load_policy(ModelConfig(path=str(llama)), CPU, 0).model)
+    assert "rows of an update are padded" in caplog.text
+
+
+def test_rounding_in_a_deep_model_is_no_difference() -> None:
+    """64 layers in bfloat16, by two kernels: some state is off by .07 of the largest one."""
+    model = random_llama(64, 0.1, torch.bfloat16)
+    ids = torch.arange(40) % 100
+    with torch.no_grad():
+        usual = model.base_model(input_ids=ids.unsqueeze(0), use_cache=False).last_hidden_state[0]
+        model.config._attn_implementation = attention.NAME
+        packed = _packed_states(model, [ids], CPU)
+    assert (packed - usual).abs().max() > 0.05 * usual.abs().max()
+    model.config._attn_implementation = "eager"
+    assert can_pack(model)
+
+
+def test_another_attention_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half the scale of the scores, in packed rows alone."""
+
+    def halved(*args: Any, scaling: float, **kwargs: Any) -> Any:
+        return packed_attention(*args, scaling=scaling / 2, **kwargs)
+
+    model = random_llama(4, 0.2, torch.float32)
+    assert can_pack(model)
+    model.config._attn_implementation = "eager"
+    monkeypatch.setitem(attention.AttentionInterface._global_mapping, attention.NAME, halved)
+    assert not can_pack(model)
+    assert model.config._attn_implementation == "eager"
+
+
+def random_llama(layers: int, spread: float, dtype: torch.dtype) -> Any:
+    """Of 4 heads and width 128, weights of this standard deviation, attention without a kernel."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "vocab_size": 100}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": layers}
+    config = AutoConfig.for_model("llama", **sizes, **heads, initializer_range=spread)
+    config._attn_implementation = "eager"
+    return AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
 def test_a_model_without_packing_arguments_is_padded(tmp_path: Path) -> None:
