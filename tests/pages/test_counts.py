@@ -3,6 +3,7 @@ measured is what the files in results/ say."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from lens_ref.evaluating import questions, resampling
 from lens_ref.reporting.paper import published
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.logprobs import LOGITS_CHUNK
+from lens_ref.rlvr.report_data import Run, read_runs
 from lens_ref.rlvr.statistics import RESAMPLES, detectable
 from lens_ref.rlvr.untrusted import secrets
 from lens_ref.tiny import study, task
@@ -35,7 +37,7 @@ from toy.tables import compare, read_table
 
 ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
 WORDS = f"{ONES} fifteen sixteen seventeen eighteen nineteen twenty".split()
-NUMBERS = re.compile(r"<!-- numbers: begin -->.*?<!-- numbers: end -->", re.S)
+NUMBERS = re.compile(r"<!-- (numbers|gsm8k): begin -->.*?<!-- \1: end -->", re.S)
 RESULTS = ROOT / "results"
 
 
@@ -151,6 +153,11 @@ STATED: list[Stated] = [
     ("CHANGELOG.md", "seeds of {} treatments on the bundled policy", lambda: say(len(METHODS))),
     ("docs/gpu.md", "{}", updates_of_512),
     ("docs/gpu.md", "({} MiB)", lambda: LOGITS_CHUNK["cuda"] * 4 // 2**20),
+    ("docs/gpu.md", "Four runs of {} updates each", lambda: larger_runs()[0].config["steps"]),
+    ("docs/gpu.md", "it says {:.1f} GB where", lambda: read_memory()["peak_gb"].max()),
+    ("docs/gpu.md", "where {:.1f} GB are in use", lambda: read(MEMORY)["peak_gb"]),
+    ("docs/gpu.md", "took {0[0]:.0f} to {0[1]:.0f} s, where", lambda: evaluation_seconds()),
+    ("docs/gpu.md", "reach {:.2f} × Hugging Face", lambda: read(UPDATE)["ratios"]["hf_peft"]),
     ("docs/evaluation.md", "`math-test` ({:,})", lambda: questions.source("math-test").expect),
     ("docs/evaluation.md", "`gsm8k-test` ({:,})", lambda: questions.source("gsm8k-test").expect),
     ("docs/evaluation.md", "holds {} of the 5,000 MATH", lambda: SHARED),
@@ -168,6 +175,11 @@ STATED: list[Stated] = [
     ("docs/reproduction.md", "one of {} results", lambda: say(task.RANDOM_CHOICES)),
     ("docs/reproduction.md", "{} arms", lambda: say(len(METHODS)).title()),
     ("docs/reproduction.md", "the {} updates were fixed", lambda: bundled()[0]),
+    (
+        "docs/reproduction.md",
+        "with {} of five seeds",
+        lambda: say(len({run.seed for run in larger_runs()})),
+    ),
     ("configs/README.md", "MATH + {:,} of DAPO", lambda: dapo().sample),
     ("results/README.md", "with {} treatments", lambda: say(len(METHODS))),
     ("results/README.md", "{0[0]} updates of {0[1]} questions × {0[2]} answers", bundled),
@@ -199,6 +211,42 @@ STATED: list[Stated] = [
         lambda: agreement(False).query("hundred")["z"].max(),
     ),
 ]
+
+
+MEMORY, UPDATE = "benchmarks/memory-qwen2.5-3b.json", "benchmarks/update-qwen2.5-3b.json"
+
+
+def read_memory() -> pd.DataFrame:
+    """What the run inside 24 GB logged."""
+    return pd.read_csv(io.StringIO("\n".join(read(MEMORY)["metrics"])))
+
+
+@cache
+def larger_runs() -> list[Run]:
+    return read_runs(RESULTS / "reproduction-0.5b")
+
+
+def evaluation_seconds() -> tuple[float, float]:
+    """Shortest and longest of the two evaluations of a run, the first with the sampler's check:
+    what the phases of its first update and the time of its last one leave."""
+    seconds = list[float]()
+    for run in larger_runs():
+        first, whole = run.metrics.iloc[0], run.metrics["seconds"]
+        phases = sum(first[name] for name in first.index if name.endswith("_seconds"))
+        seconds += [first["seconds"] - phases, run.manifest["wall_seconds"] - whole.iloc[-1]]
+    return min(seconds), max(seconds)
+
+
+def test_runs_of_a_seed_begin_alike() -> None:
+    """ "they had every count of the 1,319 × 8 answers alike", and lost that on the way."""
+    runs = {(run.label, run.seed): run.counts for run in larger_runs()}
+    for (_, seed), counts in runs.items():
+        base = runs["grpo", seed]
+        before, after = (counts["step"] == step for step in (0, counts["step"].max()))
+        assert before.sum() == after.sum() == 1319
+        assert (counts["n"] == 8).all()
+        assert counts[before].equals(base[before])
+        assert counts is base or not counts[after].equals(base[after])
 
 
 def dapo() -> Any:

@@ -92,7 +92,7 @@ def test_rows_do_not_see_each_other(adapted: Policy) -> None:
 def test_a_leak_between_rows_is_noticed(
     llama: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Were the row boundaries ignored, packing would be given up, aloud, when the model is loaded."""
+    """Were row boundaries ignored, packing would be given up, aloud, when the model is loaded."""
 
     def leaky(module: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **kwargs: Any) -> Any:
         if "cu_seq_lens_q" not in kwargs:
