@@ -64,7 +64,20 @@ def updates(name: str, part: dict[str, Any] | None) -> str:
     ]
     if times:
         rows += ["", f"Within {part['memory_limit_gb']:.0f} GB: {' and '.join(times)}."]
+    if "profile" in part:
+        rows += ["", limits(part)]
     return "\n".join(rows)
+
+
+def limits(part: dict[str, Any]) -> str:
+    """Where the time of the fastest update within the memory goes."""
+    profile = part["profile"]
+    shares = sorted(profile["seconds"].items(), key=lambda item: -item[1])
+    told = ", ".join(f"{name} {seconds / profile['busy']:.0%}" for name, seconds in shares)
+    return (
+        f"Of the {profile['wall']:.2f} s of the fastest one within {part['memory_limit_gb']:.0f} GB "
+        f"the GPU computes {profile['busy']:.2f}: {told}."
+    )
 
 
 def own(part: dict[str, Any]) -> list[tuple[str, str]]:
