@@ -74,9 +74,10 @@ def limits(part: dict[str, Any]) -> str:
     profile = part["profile"]
     shares = sorted(profile["seconds"].items(), key=lambda item: -item[1])
     told = ", ".join(f"{name} {seconds / profile['busy']:.0%}" for name, seconds in shares)
+    limit = f"within {part['memory_limit_gb']:.0f} GB"
     return (
-        f"Of the {profile['wall']:.2f} s of the fastest one within {part['memory_limit_gb']:.0f} GB "
-        f"the GPU computes {profile['busy']:.2f}: {told}."
+        f"Of the {profile['wall']:.2f} s of the fastest one {limit} the GPU computes "
+        f"{profile['busy']:.2f}: {told}."
     )
 
 
