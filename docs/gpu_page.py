@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from lens_ref.rlvr.report_data import display
 from lens_ref.rlvr.vllm_engine import GRAPHS_BEYOND
 
 NONE_YET = "No figures are committed yet: `python -m benchmarks.gpu` measures them."
@@ -230,15 +231,31 @@ def spread(values: list[float]) -> str:
 
 
 def noted(part: dict[str, Any] | None) -> str:
-    """A run of which only the console's figures are left."""
+    """Runs of which only the console's figures are left."""
     if part is None:
         return ""
+    small, large = part["gsm8k"], part["qlora"]
+    runs = [
+        f"{display(name)} was ended from outside after {run['updates']} of "
+        f"{small['asked_updates']} updates, its pass@1 {decimal(run['before'])} before and "
+        f"{decimal(run['after'])} after {small['between']}"
+        for name, run in small["runs"].items()
+    ]
     return (
-        f"**A run of which only the console is left** ({part['note']}; torch "
-        f"{part['versions']['torch']}): `{part['recipe']}`, {part['updates']} updates on random "
-        f"weights, torch held to {part['limit_gb']} GB: {part['peak_gb']} GB allocated at the "
-        f"peak, transformers sampled {part['tokens_per_second']} tokens/s."
+        f"**Runs of which only the console is left** ({part['note']}; torch "
+        f"{part['versions']['torch']}). `{small['recipe']}`: {'; '.join(runs)} "
+        f"({small['test_questions']} test questions, {small['answers']} answers each). Every "
+        f"update had another adapter hash, and the drift stayed at "
+        f"{decimal(small['largest_drift'])} nats and below. `{large['recipe']}`, "
+        f"{large['updates']} updates on random weights, torch held to {large['limit_gb']} GB: "
+        f"{large['peak_gb']} GB allocated at the peak, transformers sampled "
+        f"{large['tokens_per_second']} tokens/s."
     )
+
+
+def decimal(number: float) -> str:
+    """.154"""
+    return f"{number:.3f}".lstrip("0")
 
 
 def where(part: dict[str, Any]) -> str:

@@ -5,25 +5,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from reproduction_page import (  # beside this file
     commits,
     in_words,
     interval,
+    loudness,
     signals,
 )
 
 from lens_ref.reporting.settings import Estimate, Setting, at_end
 from lens_ref.rlvr.collect import check_alike
+from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_data import BASELINE, Run, display, read_runs
 from lens_ref.rlvr.report_verdict import percent, signed
 from lens_ref.rlvr.statistics import Interval, moving_average, t_interval
 
 LENS = "lens"
+ORIGINS = {
+    "4d9033c59a332300cc87589924c18c6f8260838e115bbd46ed26a29b7634c9f0": (
+        "weights computed back from a quantised file, "
+    )
+}
+"""What the README must say of weights that are not the hub's, by their hash."""
 NONE_YET = "No runs are committed yet."
 FEW_SEEDS = 3
 """From so many seeds on the interval is one over seeds."""
@@ -45,7 +55,7 @@ def page(folder: Path) -> str:
         what_was_run(setting.runs),
         by_arm(setting, found),
         signals(setting.committed.updates, setting.labels, "runs"),
-        *loudness(setting),
+        *by_quarter(setting),
         "![Mean reward of the sampled answers and share of negative groups during training.]"
         "(gsm8k.png)",
         *(f"{display(label)}: {told(setting, label, it)}." for label, it in found.items() if it),
@@ -54,7 +64,7 @@ def page(folder: Path) -> str:
 
 
 def read(folder: Path) -> Setting:
-    """The runs of a folder, which must be alike.
+    """The runs of a folder, which must be alike, in weights and questions too.
 
     Raises:
         UserError: see `page`.
@@ -62,7 +72,18 @@ def read(folder: Path) -> Setting:
     runs = read_runs(folder)
     for run in runs:
         check_alike(run, runs[0])
+        if run.counts.empty:
+            raise UserError(f"{run.path} has no eval_counts.csv, or an empty one")
+        if hashes(run) != hashes(runs[0]):
+            raise UserError(f"{runs[0].path} and {run.path} are of other weights or questions")
     return Setting("Qwen2.5-Coder-0.5B on GSM8K", "gsm8k", tuple(runs))
+
+
+def hashes(run: Run) -> tuple[Any, ...]:
+    """Of the weights before training, and of the training and test questions."""
+    data = run.manifest.get("data", {})
+    parts = (run.manifest.get("policy"), data.get("train"), data.get("test"))
+    return tuple((part or {}).get("sha256") for part in parts)
 
 
 def what_was_run(runs: Sequence[Run]) -> str:
@@ -75,15 +96,17 @@ def what_was_run(runs: Sequence[Run]) -> str:
     table = pd.concat([run.metrics for run in runs])
     changes = sum(run.metrics["adapter"].nunique() for run in runs)
     tested = tested_at_end(runs[0])
+    names = ", ".join(f"{display(run.label)} seed {run.seed}" for run in runs)
     return (
-        f"{len(runs)} runs ({', '.join(f'{display(r.label)} seed {r.seed}' for r in runs)}), "
+        f"{counted(len(runs), 'run')} ({names}), "
         f"{config['steps']} updates each of {questions} questions × {rollout['responses']} "
         f"answers, evaluated on {len(tested):,} test questions × {int(tested['n'].iloc[0])} "
         f"answers; their wall times add up to {hours:.1f} hours ({', '.join(cards)}); torch "
         f"{manifest['versions']['torch']}, vLLM {manifest['sampler']['version']}; commits "
         f"{commits(run.manifest for run in runs)}. The adapter had another hash after {changes} of "
-        f"{len(table)} updates; sampler and trainer differed by "
-        f"{table['logprob_drift'].max():.3f} nats a token at most; vLLM sampled "
+        f"{len(table)} updates; sampler and trainer differed by at most "
+        f"{table['logprob_drift'].max():.3f} nats a token in the mean of an update (one answer a "
+        "question); vLLM sampled "
         f"{table['rollout_tokens_per_second'].median():,.0f} tokens/s, an update took "
         f"{table['update_seconds'].median():.1f} s (medians)."
     )
@@ -125,73 +148,99 @@ def by_arm(setting: Setting, found: dict[str, Estimate | None]) -> str:
     for label, change in found.items():
         cells = [display(label), str(len(setting.of(label)))]
         for j, its in ((1, change), (k, difference(setting, label, k))):
-            cells += [mean_rate(setting, label, f"pass@{j}", rate) for rate in (before, at_end)]
+            cells += [mean_rate(setting.of(label), f"pass@{j}", rate) for rate in (before, at_end)]
             cells.append(interval(as_interval(its)) if its else "")
         rows.append(f"| {' | '.join(cells)} |")
     return "\n\n".join(("\n".join(rows), *intervals_are(setting, found)))
 
 
-def mean_rate(
-    setting: Setting, label: str, column: str, rate: Callable[[Run, str], float] = at_end
-) -> str:
-    """A pass@k in the mean over the seeds of an arm."""
-    return percent(float(np.mean([rate(run, column) for run in setting.of(label)])))
+def mean_rate(runs: Sequence[Run], column: str, rate: Callable[[Run, str], float] = at_end) -> str:
+    """A pass@k in the mean over some runs."""
+    return percent(float(np.mean([rate(run, column) for run in runs])))
 
 
 def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[str]:
-    """What the intervals are over; where it is questions, the seeds one by one."""
-    by_seed = [
-        f"{display(label)} minus GRPO {seed_by_seed(setting, label)}"
-        for label, change in found.items()
-        if change is not None and change.over == "questions"
-    ]
-    if not by_seed:
-        return ["The intervals are Student's over seeds."]
-    return [
-        f"With fewer than {FEW_SEEDS} seeds the intervals are over test questions alone (paired "
-        "bootstrap): how much runs differ by chance is not in them, and a difference that they "
-        f"show can be that of two runs, not of two methods. pass@1 by seed: {'; '.join(by_seed)}."
-    ]
+    """What the intervals are over; where that is questions, what the seeds say one by one."""
+    of_seeds = [label for label, it in found.items() if it and it.over == "seeds"]
+    of_questions = [label for label, it in found.items() if it and it.over == "questions"]
+    said = []
+    if of_seeds:
+        names = ", ".join(map(display, of_seeds))
+        said.append(f"Student's intervals over seeds, paired with GRPO's: {names}.")
+    if of_questions:
+        said.append(
+            f"With fewer than {FEW_SEEDS} seeds the intervals are over test questions alone "
+            "(paired bootstrap): how much runs differ by chance is not in them, and a difference "
+            "that they show can be that of two runs, not of two methods."
+        )
+        said += [by_seed(setting, label) for label in of_questions]
+        said += apart(setting, [BASELINE, *of_questions])
+    return [" ".join(said)] if said else []
 
 
-def seed_by_seed(setting: Setting, label: str) -> str:
-    """+0.4 and +1.3 (seeds 0 and 1)."""
-    changes = setting.seed_differences(label)
-    seeds = " and ".join(str(run.seed) for run in setting.paired(label))
-    return f"{' and '.join(map(signed, changes))} (seed{'s'[: len(changes) - 1]} {seeds})"
+def by_seed(setting: Setting, label: str) -> str:
+    """The differences from GRPO one by one, and Student's interval over so few."""
+    seeds = [str(run.seed) for run in setting.paired(label)]
+    parts = []
+    for k in (1, largest_k(setting)):
+        changes = setting.seed_differences(label, f"pass@{k}")
+        over = f", over the seeds {bounds(t_interval(changes))}" if len(changes) > 1 else ""
+        parts.append(f"{' and '.join(map(signed, changes))} in pass@{k}{over}")
+    return (
+        f"{display(label)} minus GRPO by seed ({' and '.join(seeds)}): {'; '.join(parts)} "
+        "(Student's)."
+        if len(seeds) > 1
+        else f"{display(label)} minus GRPO with seed {seeds[0]}: {'; '.join(parts)}."
+    )
+
+
+def apart(setting: Setting, labels: Sequence[str]) -> list[str]:
+    """How far two runs of one method lie apart."""
+    parts = []
+    for label in labels:
+        runs = sorted(setting.of(label), key=lambda run: run.seed)
+        if len(runs) == 2:
+            changes = [
+                f"{signed(100 * (at_end(runs[1], column) - at_end(runs[0], column)))} in {column}"
+                for column in ("pass@1", f"pass@{largest_k(setting)}")
+            ]
+            parts.append(f"{display(label)} {' and '.join(changes)}")
+    return [f"Two runs of one method, second minus first: {'; '.join(parts)}."] if parts else []
+
+
+def bounds(found: Interval) -> str:
+    """[−0.1, +0.7]."""
+    return f"[{signed(found.low)}, {signed(found.high)}]"
+
+
+def counted(number: int, name: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{number} {name}{'s' if number != 1 else ''}"
 
 
 def told(setting: Setting, label: str, change: Estimate) -> str:
-    """The difference from GRPO and what can be said of it: of methods, only over seeds."""
+    """The difference from GRPO and what can be said of it: of methods, over enough seeds only."""
     found = as_interval(change)
     if change.over == "seeds":
         return in_words(found)
     changes = setting.seed_differences(label)
-    over_seeds = ""
-    if len(changes) > 1:
-        few = t_interval(changes)
-        over_seeds = f", over the {len(changes)} seeds [{signed(few.low)}, {signed(few.high)}]"
+    over = f", over the seeds {bounds(t_interval(changes))}" if len(changes) > 1 else ""
+    few = f"{counted(len(changes), 'seed')} {'are' if len(changes) > 1 else 'is'} too few"
     return (
-        f"{signed(found.mean)} points, 95 % interval over questions "
-        f"[{signed(found.low)}, {signed(found.high)}]{over_seeds}: {len(changes)} "
-        f"seed{'s' if len(changes) > 1 else ''} can't tell the methods apart"
+        f"{signed(found.mean)} points, 95 % interval over questions {bounds(found)}{over}: {few} "
+        "to tell the methods apart"
     )
 
 
-def loudness(setting: Setting) -> list[str]:
+def by_quarter(setting: Setting) -> list[str]:
     """How the last column of the table of signals went over a run, where LENS as printed is."""
-    if LENS not in setting.labels:
+    updates = setting.committed.updates
+    loud = updates[(updates["method"] == LENS) & (updates["neg_to_mixed_rms"] > 0)]
+    if loud.empty:
         return []
-    ratios = setting.committed.updates[setting.committed.updates["method"] == LENS]
-    quarter = ratios["step"].max() // 4
-    first = ratios[ratios["step"] <= quarter]["neg_to_mixed_rms"].median()
-    last = ratios[ratios["step"] > ratios["step"].max() - quarter]["neg_to_mixed_rms"].median()
-    if not (first > 0 and last > 0):
-        return []
-    return [
-        f"{display(LENS)}, the last column by quarter: 1 : {1 / first:,.0f} in the first, "
-        f"1 : {1 / last:,.0f} in the last."
-    ]
+    quarter = np.ceil(4 * loud["step"] / loud["step"].max()).astype(int)
+    medians = loud.groupby(quarter)["neg_to_mixed_rms"].median()
+    return [f"{display(LENS)}, the last column by quarter: {', '.join(map(loudness, medians))}."]
 
 
 def headline(folder: Path) -> tuple[list[str], int]:
@@ -204,15 +253,15 @@ def headline(folder: Path) -> tuple[list[str], int]:
         return [], 0
     setting = read(folder)
     change = difference(setting, LENS)
-    own = setting.paired(LENS)
     if change is None:
         return [], len(setting.runs)
+    seeds = {run.seed for run in setting.paired(LENS)}
+    base = [run for run in setting.of(BASELINE) if run.seed in seeds]
+    start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
     return [
-        f"- **{setting.title}** ({len(own)} seed{'s'[: len(own) - 1]}, {own[0].step} updates, "
-        f"{len(tested_at_end(own[0])):,} test questions, "
-        "weights of a 4-bit file, [docs/reproduction.md](docs/reproduction.md)): GRPO takes "
-        f"pass@1 from {mean_rate(setting, BASELINE, 'pass@1', before)} to "
-        f"{mean_rate(setting, BASELINE, 'pass@1')}.",
+        f"- **{setting.title}** ({counted(len(seeds), 'seed')}, {base[0].step} updates, "
+        f"{len(tested_at_end(base[0])):,} test questions, {ORIGINS.get(hashes(base[0])[0], '')}"
+        f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from {start} to {end}.",
         f"  LENS as printed: {told(setting, LENS, change)}.",
     ], len(setting.runs)
 
@@ -224,8 +273,14 @@ def before(run: Run, column: str) -> float:
 
 
 def figure(folder: Path, path: Path) -> None:
+    """Write the figure of the page."""
+    drawn = drawing(read(folder))
+    drawn.savefig(path, dpi=110)
+    plt.close(drawn)
+
+
+def drawing(setting: Setting) -> Figure:
     """Reward and share of negative groups over the updates, a line a run."""
-    setting = read(folder)
     fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     columns = {"reward": "mean reward of sampled answers", "negative_share": "negative groups"}
     others = dict(
@@ -247,5 +302,4 @@ def figure(folder: Path, path: Path) -> None:
         ax.set(xlabel="updates", ylabel="%", title=f"{name}, mean of {WINDOW} updates")
         ax.grid(alpha=0.3)
     axes[0].legend()
-    fig.savefig(path, dpi=110)
-    plt.close(fig)
+    return fig

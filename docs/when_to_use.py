@@ -228,7 +228,8 @@ what a signal does; they don't say what it does at 3 B.
   {shared("grpo", "0.95")}, LENS as printed {shared("lens_paper", "0.95")}, pooled D
   {shared("lens_pooled", "0.95")}. Unrelated features turn the order round:
   {shared("grpo", "0")} and {shared("lens_negative_std", "0")}.
-- The language model above was trained with AdamW on all weights; an adapter was not measured here.
+- The language model above was trained with AdamW on all weights. An adapter was trained on a larger one,
+  with GRPO and LENS as printed alone: [reproduction.md](reproduction.md#qwen25-coder-05b-on-gsm8k).
 - [unsolvable.png](../results/compare/unsolvable.png),
   [shared_features.png](../results/compare/shared_features.png), `summary_harms.csv`.
 

@@ -315,16 +315,17 @@ print(f"change {change.mean:+.1f} points, 95 % interval [{change.low:+.1f}, {cha
 # What has really been run with a Qwen model is read from the committed runs: those of
 # `configs/reproduction-0.5b.yaml`, a small experiment in which the policy stands as the
 # paper's Llama did: with 16 answers nearly half of its groups are negative. Its weights were
-# computed back from a 4-bit file into a folder `qwen05`
+# computed back from a quantised file into a folder `qwen05`
 # ([docs/reproduction.md](../docs/reproduction.md)). Where a model has no run, the cell says so.
 # Expect two curves that can't be told apart.
 
 # %%
 finished = find(results=results()).finished
-folders = {"Qwen2.5-3B": "Qwen/Qwen2.5-3B", "Qwen2.5-Coder-0.5B-Instruct": "qwen05"}
-qwen_runs = [r for r in finished if r.config["model"]["path"] in folders.values()]
-for model, folder in folders.items():
-    its = [r for r in qwen_runs if r.config["model"]["path"] == folder]
+small = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
+models = {"Qwen/Qwen2.5-3B": "Qwen/Qwen2.5-3B", small: small, "qwen05": small}
+qwen_runs = [r for r in finished if r.config["model"]["path"] in models]
+for model in dict.fromkeys(models.values()):
+    its = [r for r in qwen_runs if models[r.config["model"]["path"]] == model]
     said = [f"{display(r.label)} seed {r.seed} ({r.step} updates)" for r in its]
     print(f"{model}: {', '.join(said) or 'not run'}")
 

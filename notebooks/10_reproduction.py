@@ -221,7 +221,7 @@ for column in ("pass@1", "pass@16"):
 # ones. GRPO's are silent (0); LENS as printed is nearly so
 # ([notebook 04](04_calibrated_reward.ipynb)). `negative_std` is another reading of LENS: negative
 # groups are divided by their standard deviation, which makes them loud. `qwen05` is the folder that held
-# Qwen2.5-Coder-0.5B-Instruct, its weights computed back from a 4-bit file
+# Qwen2.5-Coder-0.5B-Instruct, its weights computed back from a quantised file
 # ([docs/reproduction.md](../docs/reproduction.md) says what was run, on what).
 
 

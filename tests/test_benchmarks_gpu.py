@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks import gpu_baselines
+from benchmarks import gpu_baselines, gpu_rollouts
 from benchmarks.gpu_baselines import (
     SHAPES,
     Rows,
@@ -306,3 +307,22 @@ def test_this_projects_side_does_the_same_work() -> None:
     assert stats.loss == pytest.approx(float(loss), abs=1e-5)
     assert stats.micro_batches > 1
     assert torch.nn.functional.cosine_similarity(own, plain, dim=0) > 0.99999
+
+
+def test_a_step_is_measured_with_either_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainer and sampler in turn, four times; the first ones compile and are left out."""
+    sampler = SimpleNamespace(close=lambda: closed.append(1))
+    closed, took = list[int](), iter(range(8))
+    started = (None, None, sampler, {"engine_start_seconds": 9.0})
+    monkeypatch.setattr(gpu_rollouts, "engine", lambda work: started)
+    monkeypatch.setattr(gpu_rollouts, "some_prompts", lambda: ())
+    monkeypatch.setattr(
+        gpu_rollouts, "whole_step", lambda *rest: {"side": rest[-1], "n": next(took)}
+    )
+    saved = list[Any]()
+    gpu_rollouts.step(Path(), saved.append)
+    assert len(saved) == 3  # what a time limit cuts is not lost
+    assert saved[-1]["engine_start_seconds"] == 9.0
+    for side, numbers in (("trainer", [2, 4, 6]), ("sampler", [3, 5, 7])):
+        assert saved[-1][f"old_from_{side}"] == [{"side": side, "n": n} for n in numbers]
+    assert closed == [1]

@@ -83,13 +83,18 @@ def test_the_tables(gpu_page: Any, tmp_path: Path) -> None:
 
 
 def test_what_was_only_noted_says_so(gpu_page: Any, tmp_path: Path) -> None:
-    run = {"recipe": "large", "updates": 2, "limit_gb": 24, "peak_gb": 16.5}
-    write(tmp_path, "noted", note="from the console", **run, tokens_per_second=123)
+    run = {"updates": 7, "before": 0.25, "after": 0.5}
+    small = {"recipe": "small", "asked_updates": 9, "test_questions": 11, "answers": 3}
+    small |= {"between": 5, "largest_drift": 0.004, "runs": {"lens": run}}
+    large = {"recipe": "large", "updates": 2, "limit_gb": 24, "peak_gb": 16.5}
+    large |= {"tokens_per_second": 123}
+    write(tmp_path, "noted", note="from the console", gsm8k=small, qlora=large)
     page = gpu_page.page(tmp_path)
-    assert "(from the console; torch 2.11.0): `large`, 2 updates on random weights" in page
+    assert "(from the console; torch 2.11.0)" in page
     assert (
-        "held to 24 GB: 16.5 GB allocated at the peak, transformers sampled 123 tokens/s." in page
+        "ended from outside after 7 of 9 updates, its pass@1 .250 before and .500 after 5" in page
     )
+    assert "16.5 GB allocated at the peak, transformers sampled 123 tokens/s." in page
 
 
 def test_what_limits_a_rollout(gpu_page: Any, tmp_path: Path) -> None:

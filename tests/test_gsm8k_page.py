@@ -60,17 +60,20 @@ def test_two_runs(page: Any, tmp_path: Path) -> None:
     )
     assert "torch 2.11.0, vLLM 0.20.2; commits abcdefg." in text
     assert "another hash after 14 of 16 updates" in text
-    assert "differed by 0.008 nats a token at most" in text
+    assert "differed by at most 0.008 nats a token in the mean of an update" in text
     assert "sampled 4,500 tokens/s, an update took 4.5 s (medians)" in text
     assert "| GRPO | 1 | 10.0 % | 25.0 % |  | 25.0 % | 40.0 % |  |" in text
     lens = "| LENS as printed | 1 | 10.0 % | 50.0 % | +25.0 [+25.0, +25.0] | 25.0 % | 65.0 % |"
     assert lens in text
     assert "With fewer than 3 seeds the intervals are over test questions alone" in text
-    assert "pass@1 by seed: LENS as printed minus GRPO +25.0 (seed 0)." in text
+    assert "LENS as printed minus GRPO with seed 0: +25.0 in pass@1; +25.0 in pass@16." in text
+    assert "Two runs of one method" not in text
     assert "First → last 2 updates, means over runs:" in text
     assert "| LENS as printed | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 1 : 500 |" in text
     assert "| GRPO | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 0 |" in text
-    apart = "95 % interval over questions [+25.0, +25.0]: 1 seed can't tell the methods apart."
+    apart = (
+        "95 % interval over questions [+25.0, +25.0]: 1 seed is too few to tell the methods apart."
+    )
     assert f"LENS as printed: +25.0 points, {apart}" in text
 
 
@@ -83,20 +86,38 @@ def test_two_seeds_are_too_few_for_an_interval_over_seeds(page: Any, tmp_path: P
         a_run(tmp_path, method, 1, (3, 1, 2, 0), "0.002" if method == "lens" else "")
     text = page.page(tmp_path)
     assert "| +12.5 [+12.5, +12.5] |" in text
-    assert "LENS as printed minus GRPO +25.0 and 0.0 (seeds 0 and 1)." in text
-    assert "over questions [+12.5, +12.5], over the 2 seeds [−146.3, +171.3]: 2 seeds" in text
-    assert "the last column by quarter: 1 : 500 in the first, 1 : 500 in the last." in text
+    seeds = "by seed (0 and 1): +25.0 and 0.0 in pass@1, over the seeds [−146.3, +171.3]; "
+    assert f"LENS as printed minus GRPO {seeds}" in text
+    assert "over questions [+12.5, +12.5], over the seeds [−146.3, +171.3]: 2 seeds are" in text
+    assert "the last column by quarter: 1 : 500, 1 : 500, 1 : 500, 1 : 500." in text
+    assert "second minus first: GRPO +12.5 in pass@1 and " in text  # 6 of 16 after 4 of 16
+    assert "; LENS as printed −12.5 in pass@1 and " in text
     lines, runs = page.headline(tmp_path)
     assert runs == 4
     assert "(2 seeds, 8 updates, 4 test questions, " in lines[0]
     assert "GRPO takes pass@1 from 10.0 % to 31.2 %." in lines[0]
-    assert "+12.5 points, 95 % interval over questions [+12.5, +12.5], over the 2" in lines[1]
+    assert "+12.5 points, 95 % interval over questions [+12.5, +12.5], over the seeds" in lines[1]
 
 
-def test_no_headline_without_runs_to_compare(page: Any, tmp_path: Path) -> None:
+def test_nothing_is_compared_without_a_pair(page: Any, tmp_path: Path) -> None:
     assert page.headline(tmp_path / "none") == ([], 0)
     a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
     assert page.headline(tmp_path) == ([], 1)
+    a_run(tmp_path, "lens", 1, (0, 1, 2, 1), "0.002")
+    assert page.headline(tmp_path) == ([], 2)
+    assert "interval" not in page.page(tmp_path)
+
+
+def test_the_headline_is_of_common_seeds(page: Any, tmp_path: Path) -> None:
+    """GRPO of seed 2 has 12 of 16 right and no partner."""
+    for seed in (0, 1):
+        a_run(tmp_path, "grpo", seed, (0, 1, 2, 1))
+        a_run(tmp_path, "lens", seed, (1, 2, 3, 2), "0.002")
+    a_run(tmp_path, "grpo", 2, (3, 3, 3, 3))
+    lines, runs = page.headline(tmp_path)
+    assert runs == 5
+    assert "(2 seeds, " in lines[0]
+    assert lines[0].endswith("GRPO takes pass@1 from 10.0 % to 25.0 %.")
 
 
 def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path) -> None:
@@ -110,7 +131,7 @@ def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path
     text = page.page(tmp_path)
     assert "| LENS as printed | 3 | 10.0 % | 27.1 % | +2.1 [−21.6, +25.8] |" in text
     assert "With fewer than" not in text
-    assert "The intervals are Student's over seeds." in text
+    assert "Student's intervals over seeds, paired with GRPO's: LENS as printed." in text
     said = "95 % interval [−21.6, +25.8]: no difference from GRPO can be told."
     assert f"LENS as printed: +2.1 points, {said}" in text
     assert "| NSR | 1 | 10.0 % | 6.2 % |  | 25.0 % | 21.2 % |  |" in text
@@ -138,13 +159,29 @@ def test_runs_that_no_table_may_hold(page: Any, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="lens-seed0 is not finished"):
         page.page(tmp_path)
     change_manifest(tmp_path / "lens-seed0", status="finished")
+    change_manifest(tmp_path / "lens-seed0", policy={"sha256": "a"})
+    with pytest.raises(UserError, match="are of other weights or questions"):
+        page.page(tmp_path)
+    change_manifest(tmp_path / "grpo-seed0", policy={"sha256": "a"})
+    (tmp_path / "lens-seed0" / "eval_counts.csv").rename(tmp_path / "aside")
+    with pytest.raises(UserError, match=r"lens-seed0 has no eval_counts\.csv"):
+        page.page(tmp_path)
+    (tmp_path / "aside").rename(tmp_path / "lens-seed0" / "eval_counts.csv")
+    page.page(tmp_path)
     (tmp_path / "lens-seed0" / "eval.csv").unlink()
     with pytest.raises(UserError, match="lens-seed0 was never evaluated"):
         page.page(tmp_path)
 
 
 def test_the_figure(page: Any, tmp_path: Path) -> None:
-    a_run(tmp_path / "runs", "grpo", 0, (0, 1, 2, 1))
+    """Rewards .1 to .8: means of up to eight updates end at 45 %. A legend entry a method."""
+    for seed in (0, 1):
+        a_run(tmp_path / "runs", "grpo", seed, (0, 1, 2, 1))
     a_run(tmp_path / "runs", "lens:groups=mixed", 0, (1, 2, 3, 2), "0.002")
+    left, right = page.drawing(page.read(tmp_path / "runs")).axes
+    assert [line.get_ydata()[-1] for line in left.lines] == pytest.approx([45.0] * 3)
+    assert [line.get_ydata()[-1] for line in right.lines] == pytest.approx([37.5] * 3)
+    named = [text.get_text() for text in left.get_legend().texts]
+    assert named == ["GRPO", "LENS, mixed groups only"]
     page.figure(tmp_path / "runs", tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000

@@ -216,11 +216,12 @@ def _on(device: torch.device, function: Any) -> Any:
 
 PROBE_TOKENS = 40
 """Of a row that a model is tried with."""
-SAME_STATES = 0.2
-"""Mean difference of last states, in their standard deviations, that rounding may explain. In
-bfloat16 with random weights two kernels of attention differ by .02 after 8 layers of Llama-3.1-8B,
-and more as the square root of the layers: .07 after 80. Half the scale of the scores, say, makes .6
-after four."""
+ROUNDINGS = 3.0
+"""Roundings times the square root of the layers by which last states may differ in the mean, in
+their standard deviations. In bfloat16, one is .008, two kernels of attention differ by 1.0 of it
+(.016 and .023 after 4 and 8 layers of Llama-3.1-8B's width, random weights)."""
+LEAST_DIFFERENCE = 1e-3
+"""… and at least by so much, for kernels that round float32 further."""
 
 
 @torch.no_grad()
@@ -256,21 +257,24 @@ def can_pack(model: Any) -> bool:
         return _packed_states(base, list(rows), device)[-PROBE_TOKENS:].float()
 
     usual_attention = base.config._attn_implementation
-    packs = False
+    packs, why = False, "laid end to end they come out otherwise"
     try:
         base.config._attn_implementation = NAME
         behind, behind_other, alone = states(first, second), states(other, second), states(second)
         base.config._attn_implementation = usual_attention
         ids = second.unsqueeze(0).to(device)
-        usual = base.base_model(input_ids=ids, use_cache=False).last_hidden_state[0].float()
+        usual = base.base_model(input_ids=ids, use_cache=False).last_hidden_state[0]
         base.config._attn_implementation = NAME
-        off = max((behind - states_of).abs().mean() for states_of in (alone, usual))
-        close = off <= SAME_STATES * usual.std()
+        depth = base.config.get_text_config().num_hidden_layers
+        rounding = torch.finfo(usual.dtype).eps * depth**0.5
+        usual = usual.float()
+        off = max((behind - its).abs().mean() for its in (alone, usual)) / usual.std()
+        close = off <= max(ROUNDINGS * rounding, LEAST_DIFFERENCE)
         packs = bool(close and torch.equal(behind, behind_other))
-    except (NotImplementedError, TypeError, KeyError):  # takes no packing arguments
-        pass
+    except (NotImplementedError, TypeError, KeyError):
+        why = "this architecture takes no packing arguments"
     finally:
         if not packs:
             base.config._attn_implementation = usual_attention
-            log.warning("rows of an update are padded: laid end to end they come out otherwise")
+            log.warning("rows of an update are padded: %s", why)
     return packs

@@ -102,7 +102,7 @@ def test_a_leak_between_rows_is_noticed(
 
     monkeypatch.setitem(attention.AttentionInterface._global_mapping, attention.NAME, leaky)
     assert not can_pack(load_policy(ModelConfig(path=str(llama)), CPU, 0).model)
-    assert "rows of an update are padded" in caplog.text
+    assert "are padded: laid end to end they come out otherwise" in caplog.text
 
 
 def test_rounding_in_a_deep_model_is_no_difference() -> None:
@@ -118,16 +118,22 @@ def test_rounding_in_a_deep_model_is_no_difference() -> None:
     assert can_pack(model)
 
 
-def test_another_attention_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half the scale of the scores, in packed rows alone."""
+@pytest.mark.parametrize(
+    ("spread", "dtype", "factor"),
+    [(0.2, torch.bfloat16, 2.0), (0.05, torch.float32, 2.0), (0.05, torch.float32, 1.25)],
+)
+def test_another_attention_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, spread: float, dtype: torch.dtype, factor: float
+) -> None:
+    """Another scale of the scores, in packed rows alone."""
 
-    def halved(*args: Any, scaling: float, **kwargs: Any) -> Any:
-        return packed_attention(*args, scaling=scaling / 2, **kwargs)
+    def flatter(*args: Any, scaling: float, **kwargs: Any) -> Any:
+        return packed_attention(*args, scaling=scaling / factor, **kwargs)
 
-    model = random_llama(4, 0.2, torch.float32)
+    model = random_llama(4, spread, dtype)
     assert can_pack(model)
     model.config._attn_implementation = "eager"
-    monkeypatch.setitem(attention.AttentionInterface._global_mapping, attention.NAME, halved)
+    monkeypatch.setitem(attention.AttentionInterface._global_mapping, attention.NAME, flatter)
     assert not can_pack(model)
     assert model.config._attn_implementation == "eager"
 
@@ -142,9 +148,12 @@ def random_llama(layers: int, spread: float, dtype: torch.dtype) -> Any:
     return AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
-def test_a_model_without_packing_arguments_is_padded(tmp_path: Path) -> None:
+def test_a_model_without_packing_arguments_is_padded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     policy = load_policy(ModelConfig(path=str(save_model(tmp_path, "falcon"))), CPU, 0)
     assert not can_pack(policy.model)
+    assert "are padded: this architecture takes no packing arguments" in caplog.text
     logprobs, _ = policy.logprobs(PROMPTS, RESPONSES, 1.0)
     assert [len(row) for row in logprobs] == [4, 1, 3]
 
