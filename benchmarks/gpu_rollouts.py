@@ -29,6 +29,7 @@ from lens_ref.rlvr.policy import load_policy
 from lens_ref.rlvr.sampler import Sampler, make_sampler
 from lens_ref.rlvr.stopwatch import Stopwatch
 from lens_ref.rlvr.tasks import Question
+from lens_ref.rlvr.threads import one_thread
 from lens_ref.rlvr.update import Updater
 
 Save = Callable[[dict[str, Any]], None]
@@ -190,7 +191,8 @@ def whole_step(
     lap("old_logprobs")
     rewards = torch.zeros(samples.lengths.shape)
     rewards[::2, :4] = 1.0
-    signal: Signal = lens_advantages(replace(batch, rewards=rewards).rollouts())
+    with one_thread():  # as the trainer does it
+        signal: Signal = lens_advantages(replace(batch, rewards=rewards).rollouts())
     lap("advantages")
     updater.step(replace(batch, signal=signal), slice(None), 1000)
     lap("update")

@@ -13,6 +13,7 @@ from lens_ref.core._checks import DomainError
 from lens_ref.methods.treatment import Treatment
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.threads import one_thread
 
 ROUNDING = 2**-4
 """Nats by which a log-probability may exceed 0 and then counts as 0: half the distance between two
@@ -99,6 +100,7 @@ def without(batch: Batch, faults: Iterable[int]) -> Batch | None:
     return batch.select(kept) if kept else None
 
 
+@one_thread()
 def value(batch: Batch, treatment: Treatment) -> tuple[Batch, dict[int, str]]:
     """The batch with its advantages.
 

@@ -17,6 +17,7 @@ from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.memory import Shape, gigabytes
 from lens_ref.rlvr.policy import Policy, model_folder, resolve_dtype
 from lens_ref.rlvr.sampler import cuda_devices
+from lens_ref.rlvr.threads import one_thread
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process: its adapter can be read
@@ -222,19 +223,17 @@ def asleep_bytes() -> int:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """While an adapter goes to the engine: hundreds of small tensors, each scaled on the CPU, where
-    threads wait for each other longer than they work; and pinned by vLLM, which takes milliseconds
-    for each and pays only where the same adapters are swapped again and again."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """While an adapter goes to the engine: hundreds of small tensors, each scaled on the CPU, by
+    one thread; and pinned by vLLM, which takes milliseconds for each and pays only where the same
+    adapters are swapped again and again."""
     pinning = [module for name in PINNING if (module := _module(name)) is not None]
     before = [module.is_pin_memory_available for module in pinning]
     try:
         for module in pinning:
             module.is_pin_memory_available = lambda: False
-        yield
+        with one_thread():
+            yield
     finally:
-        torch.set_num_threads(threads)
         for module, was in zip(pinning, before, strict=True):
             module.is_pin_memory_available = was
 

@@ -18,7 +18,7 @@ import yaml
 from safetensors.torch import load_file
 
 from lens_ref import methods
-from lens_ref.core import calibrated_reward
+from lens_ref.core import Rollouts, Signal, calibrated_reward
 from lens_ref.methods.treatment import Treatment
 from lens_ref.rlvr import bad_numbers, bundle, checkpoint
 from lens_ref.rlvr.bad_numbers import BadNumbers
@@ -340,6 +340,31 @@ def test_a_method_that_blows_up_remembers_nothing(monkeypatch: pytest.MonkeyPatc
     result, _ = bad_numbers.value(batch, treatment)
     assert bad_numbers.find(result) == {1: "the advantage of answer 0 (from 0) is inf"}
     assert treatment.state == before
+
+
+def test_advantages_are_computed_by_one_thread() -> None:
+    """Their number is as before afterwards, refused or not."""
+    used = list[int]()
+
+    class Watched(Treatment):
+        def __call__(self, rollouts: Rollouts, *rest: Any) -> Signal:
+            used.append(torch.get_num_threads())
+            if len(used) == 2:
+                raise RuntimeError
+            return super().__call__(rollouts, *rest)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        batch = hand_batch(REWARDS, [[2, 3]] * 4)
+        bad_numbers.value(batch, Watched("lens"))
+        assert torch.get_num_threads() == 2
+        with pytest.raises(RuntimeError):
+            bad_numbers.value(batch, Watched("lens"))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert used == [1, 1]
 
 
 # --- sampler and trainer --------------------------------------------------------------------------
