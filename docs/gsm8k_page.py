@@ -23,11 +23,10 @@ from lens_ref.reporting.settings import Estimate, Setting, at_end
 from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
-from lens_ref.rlvr.report_data import BASELINE, Run, display, read_runs
-from lens_ref.rlvr.report_verdict import percent, signed
+from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, read_runs
+from lens_ref.rlvr.report_verdict import bounds, counted, percent, signed
 from lens_ref.rlvr.statistics import Interval, moving_average, t_interval
 
-LENS = "lens"
 ORIGINS = {
     "4d9033c59a332300cc87589924c18c6f8260838e115bbd46ed26a29b7634c9f0": (
         "weights computed back from a quantised file, "
@@ -184,8 +183,7 @@ def by_seed(setting: Setting, label: str) -> str:
     parts = []
     for k in (1, largest_k(setting)):
         changes = setting.seed_differences(label, f"pass@{k}")
-        over = f", over the seeds {bounds(t_interval(changes))}" if len(changes) > 1 else ""
-        parts.append(f"{' and '.join(map(signed, changes))} in pass@{k}{over}")
+        parts.append(f"{' and '.join(map(signed, changes))} in pass@{k}{with_seeds(changes)}")
     return (
         f"{display(label)} minus GRPO by seed ({' and '.join(seeds)}): {'; '.join(parts)} "
         "(Student's)."
@@ -208,14 +206,9 @@ def apart(setting: Setting, labels: Sequence[str]) -> list[str]:
     return [f"Two runs of one method, second minus first: {'; '.join(parts)}."] if parts else []
 
 
-def bounds(found: Interval) -> str:
-    """[−0.1, +0.7]."""
-    return f"[{signed(found.low)}, {signed(found.high)}]"
-
-
-def counted(number: int, name: str) -> str:
-    """1 seed, 2 seeds."""
-    return f"{number} {name}{'s' if number != 1 else ''}"
+def with_seeds(changes: np.ndarray) -> str:
+    """Student's interval, where there is one, to be said after another figure."""
+    return f", over the seeds {bounds(t_interval(changes))}" if len(changes) > 1 else ""
 
 
 def told(setting: Setting, label: str, change: Estimate) -> str:
@@ -224,11 +217,10 @@ def told(setting: Setting, label: str, change: Estimate) -> str:
     if change.over == "seeds":
         return in_words(found)
     changes = setting.seed_differences(label)
-    over = f", over the seeds {bounds(t_interval(changes))}" if len(changes) > 1 else ""
     few = f"{counted(len(changes), 'seed')} {'are' if len(changes) > 1 else 'is'} too few"
     return (
-        f"{signed(found.mean)} points, 95 % interval over questions {bounds(found)}{over}: {few} "
-        "to tell the methods apart"
+        f"{signed(found.mean)} points, 95 % interval over questions {bounds(found)}"
+        f"{with_seeds(changes)}: {few} to tell the methods apart"
     )
 
 

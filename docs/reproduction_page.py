@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from lens_ref.rlvr.report_data import BASELINE, display
-from lens_ref.rlvr.report_verdict import percent, points, seed_pairs, signed
+from lens_ref.rlvr.report_verdict import bounds, percent, points, seed_pairs, signed
 from lens_ref.rlvr.statistics import Interval, detectable, holm, t_interval
 
 ARMS = {
@@ -51,7 +51,7 @@ def differences(curves: pd.DataFrame, label: str, level: str = "all") -> np.ndar
 
 def interval(found: Interval) -> str:
     """+0.3 [−0.1, +0.7]."""
-    return f"{signed(found.mean)} [{signed(found.low)}, {signed(found.high)}]"
+    return f"{signed(found.mean)} {bounds(found)}"
 
 
 def in_words(found: Interval) -> str:

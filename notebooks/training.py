@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from lens_ref.rlvr.report_data import Run, read_run
 from lens_ref.rlvr.run_folder import RunFolder
 from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.tasks import Questions
+from lens_ref.rlvr.threads import one_thread
 from lens_ref.rlvr.trainer import Data, Trainer
 from lens_ref.rlvr.vllm_engine import as_share, memory_share
 from lens_ref.verifier import Verifier
@@ -33,17 +32,6 @@ logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 GPU = torch.device("cuda")
 """For plans, which are computed from shapes: none needs to be there."""
 GB = 1e9
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """A model this small gains nothing from a second thread, and loses much on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def train(

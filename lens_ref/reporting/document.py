@@ -15,7 +15,7 @@ from lens_ref.reporting.find import Found, find
 from lens_ref.reporting.settings import Setting, grouped
 from lens_ref.rlvr.report_data import BASELINE, label_order
 from lens_ref.rlvr.report_page import figure, page, table
-from lens_ref.rlvr.report_verdict import over_questions, over_seeds
+from lens_ref.rlvr.report_verdict import counted, over_questions, over_seeds
 from lens_ref.rlvr.run_folder import AGAIN, write_whole, writing
 from lens_ref.rlvr.untrusted import as_html, to_cell
 
@@ -81,8 +81,8 @@ class Reproduction:
         return (
             f"Of the {rows} rows of the paper's tables, {run or 'none'} "
             f"{'was' if run < 2 else 'were'} run at the paper's setting (its models and data, "
-            f"{paper.STEPS:,} updates or more); {_runs(others)} of {len(self.settings)} other "
-            f"setting{'' if len(self.settings) == 1 else 's'} below."
+            f"{paper.STEPS:,} updates or more); {counted(others, 'run')} of "
+            f"{counted(len(self.settings), 'other setting')} below."
         )
 
     def verdicts(self, setting: Setting) -> list[str]:
@@ -107,10 +107,6 @@ class Reproduction:
             for run in self.found.unfinished
         ]
         return [*unfinished, *self.found.double]
-
-
-def _runs(n: int) -> str:
-    return f"{n} run{'' if n == 1 else 's'}"
 
 
 def reproduction(runs: Sequence[Path] = (), results: Path | None = None) -> Reproduction:

@@ -23,6 +23,7 @@ from lens_ref.rlvr.report_figures import (
     label_updates,
     legend,
 )
+from lens_ref.rlvr.report_verdict import counted
 from lens_ref.rlvr.statistics import moving_average
 
 WIDE = 8.4  # inches
@@ -167,17 +168,15 @@ def setting_curves(setting: Setting, level: str) -> Figure:
         axes.sharey(panels[0])
         axes.set_visible(i < max(1, len(others)))
         if baseline:
-            _draw(axes, curve(baseline, level), STYLES[0], f"GRPO, {_seeds(baseline)}")
+            _draw(
+                axes, curve(baseline, level), STYLES[0], f"GRPO, {counted(len(baseline), 'seed')}"
+            )
         label_updates(axes, f"pass@1 (%),\n{_words(level)}")
     for axes, (label, runs) in zip(panels, others.items(), strict=False):
         _draw(axes, curve(runs, level), STYLES[1], "the method that the panel names")
-        axes.set_title(f"{display(label)}\n{_seeds(runs)}", fontsize=11)
+        axes.set_title(f"{display(label)}\n{counted(len(runs), 'seed')}", fontsize=11)
     legend(figure, panels[0], size=10)
     return figure
-
-
-def _seeds(runs: Sequence[Run]) -> str:
-    return f"{len(runs)} seed{'' if len(runs) == 1 else 's'}"
 
 
 def differences(setting: Setting) -> Figure | str:

@@ -21,7 +21,7 @@ from lens_ref.reporting.settings import (
 )
 from lens_ref.rlvr.report_data import Run, display
 from lens_ref.rlvr.report_page import MISSING, NOT_RUN
-from lens_ref.rlvr.report_verdict import signed
+from lens_ref.rlvr.report_verdict import counted, signed
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def paper_rows(filled: Filled) -> list[list[str]]:
             rows.append(["", "", "ours", *[NOT_RUN] * len(ours), own_gain])
             continue
         own_gain = "" if line.row.role == "grpo" else _middle(line.gain, sign=True)
-        count = _count(len(line.runs), "run")
+        count = counted(len(line.runs), "run")
         rows.append(["", "", f"ours ({count})", *map(_middle, ours), own_gain])
         if len(line.runs) > 1:
             rows.append(["", "", "95 % interval", *map(_ends, ours), _ends(line.gain, sign=True)])
@@ -183,10 +183,6 @@ def _ends(estimate: Estimate | None, sign: bool = False) -> str:
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     return f"[{form(estimate.low)}, {form(estimate.high)}]"
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _minus(text: str) -> str:
@@ -242,7 +238,7 @@ def difference_rows(setting: Setting) -> tuple[list[str], list[list[str]]]:
         first = next((e for e in found if e is not None), None)
         if first is None:
             continue
-        over = _count(first.n, "seed") if first.over != "questions" else f"{first.n:,} questions"
+        over = counted(first.n, "seed") if first.over != "questions" else f"{first.n:,} questions"
         rows.append([display(label), over, *(shown(e, sign=True) for e in found)])
     return header, rows
 

@@ -213,10 +213,17 @@ def percent(share: float) -> str:
 
 def points(interval: Interval) -> str:
     """An interval in percentage points, in words."""
-    return (
-        f"{signed(interval.mean)} points, "
-        f"95 % interval [{signed(interval.low)}, {signed(interval.high)}]"
-    )
+    return f"{signed(interval.mean)} points, 95 % interval {bounds(interval)}"
+
+
+def bounds(interval: Interval) -> str:
+    """[−0.1, +0.7]."""
+    return f"[{signed(interval.low)}, {signed(interval.high)}]"
+
+
+def counted(number: int, name: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def signed(value: float) -> str:
