@@ -1,7 +1,9 @@
 """Causal attention over packed sequences: rows laid end to end in one, nothing padded.
 
-On a GPU in half precision it is torch's variable-length FlashAttention; elsewhere one
-`scaled_dot_product_attention` a sequence, which is exact and slow enough to be a reference.
+On a GPU in half precision several rows take torch's variable-length FlashAttention; elsewhere one
+`scaled_dot_product_attention` a sequence, which is exact and slow enough to be a reference. A row
+that is alone takes the latter everywhere: on a Hopper GPU that is cuDNN's kernel, nearly twice as
+fast.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from transformers.masking_utils import sdpa_mask
 
 NAME = "packed"
 """Of this attention in transformers' registry."""
+LENGTH_STEP = 256
+"""A row that is alone is computed as if it had a multiple of so many tokens: cuDNN plans anew for
+every length that it has not seen."""
 
 # torch 2.13 asks for grouped heads by name, 2.11 takes them as they come
 _GROUPED: dict[str, Any] = (
@@ -65,6 +70,8 @@ def packed_attention(
     if query.is_cuda and torch.is_autocast_enabled("cuda"):
         half = torch.get_autocast_dtype("cuda")
         query, key, value = query.to(half), key.to(half), value.to(half)
+    if len(starts) == 2 and sliding_window is None:
+        return _alone(query, key, value, scaling).transpose(1, 2), None
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))  # [T, heads, width]
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
@@ -78,6 +85,15 @@ def packed_attention(
         ]
         out = torch.cat(parts)
     return out.unsqueeze(0), None
+
+
+def _alone(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    """`[1, heads, T, width]`, without grouping them first; tokens behind the last one, which no
+    earlier one sees, make the length a round one."""
+    more = -query.shape[2] % LENGTH_STEP
+    q, k, v = (F.pad(x, (0, 0, 0, more)) for x in (query, key, value))
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=True)
+    return F.pad(out, (0, 0, 0, -more))  # a slice would be compiled twice, for more = 0 and > 0
 
 
 def _one_sequence(

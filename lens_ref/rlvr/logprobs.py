@@ -116,7 +116,9 @@ def head_logprobs(
 
 
 class _HeadLogprobs(torch.autograd.Function):
-    """Keeps states and log-normalisers [M] and computes every chunk's logits again backwards."""
+    """A log-probability's gradient at its state is a vector that the loss only scales. Under a
+    frozen head the forward pass computes the M vectors while it has the logits; under one that is
+    trained the backward pass computes every chunk's logits again."""
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -127,15 +129,25 @@ class _HeadLogprobs(torch.autograd.Function):
         targets: Tensor,
         temperature: float,
     ) -> tuple[Tensor, Tensor]:
-        reduce = _on(states.device, _reduce)
-        parts = [
-            reduce(_logits(chunk, weight, bias), wanted, temperature)
-            for chunk, wanted in _chunks(weight, states, targets)
-        ]
-        if not parts:
-            parts = [(states.new_zeros(0, dtype=torch.float32),) * 3]
-        logprobs, entropy, normaliser = (torch.cat(part) for part in zip(*parts, strict=True))
-        ctx.save_for_backward(states, weight, bias, targets, normaliser)
+        reduce, slope = _on(states.device, _reduce), _on(states.device, _slope)
+        to_states, to_weight, to_bias, *_ = ctx.needs_input_grad
+        ctx.frozen = to_states and not (to_weight or to_bias)
+        found = [(states.new_zeros(0, dtype=torch.float32),) * 3]
+        slopes = [states.new_zeros(0, states.shape[1])]
+        for chunk, wanted in _chunks(weight, states, targets):
+            logits = _logits(chunk, weight, bias)
+            found.append(reduce(logits, wanted, temperature))
+            if ctx.frozen:
+                log_z = found[-1][2]
+                d_logits = slope(
+                    logits, wanted, log_z, torch.ones_like(log_z), temperature, states.dtype
+                )
+                slopes.append(d_logits @ weight.to(states.dtype))
+        logprobs, entropy, normaliser = (torch.cat(part) for part in zip(*found, strict=True))
+        if ctx.frozen:
+            ctx.save_for_backward(torch.cat(slopes))
+        else:
+            ctx.save_for_backward(states, weight, bias, targets, normaliser)
         ctx.temperature = temperature
         ctx.mark_non_differentiable(entropy)
         return logprobs, entropy
@@ -143,6 +155,9 @@ class _HeadLogprobs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        if ctx.frozen:
+            (slopes,) = ctx.saved_tensors
+            return (grad.unsqueeze(-1) * slopes).to(slopes.dtype), None, None, None, None
         states, weight, bias, targets, normaliser = ctx.saved_tensors
         to_states, to_weight, to_bias, *_ = ctx.needs_input_grad
         slope = _on(states.device, _slope)
@@ -152,8 +167,8 @@ class _HeadLogprobs(torch.autograd.Function):
         d_bias = torch.zeros_like(bias, dtype=torch.float32) if to_bias else None
         done = 0
         for chunk, wanted, log_z, its in _chunks(weight, states, targets, normaliser, grad):
-            d_logits = slope(_logits(chunk, weight, bias), wanted, log_z, its, ctx.temperature)
-            d_logits = d_logits.to(states.dtype)
+            logits = _logits(chunk, weight, bias)
+            d_logits = slope(logits, wanted, log_z, its, ctx.temperature, states.dtype)
             if d_states is not None:
                 d_states[done : done + len(chunk)] = d_logits @ weight.to(states.dtype)
             if d_weight is not None:
@@ -193,13 +208,18 @@ def _reduce(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor
 
 
 def _slope(
-    logits: Tensor, targets: Tensor, log_z: Tensor, grad: Tensor, temperature: float
+    logits: Tensor,
+    targets: Tensor,
+    log_z: Tensor,
+    grad: Tensor,
+    temperature: float,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """The gradient at the logits, grad · (1[target] − p) / temperature, `[C, V]`."""
+    """The gradient at the logits, grad · (1[target] − p) / temperature, `[C, V]` in `dtype`."""
     p = (logits / temperature - log_z.unsqueeze(-1)).exp()
     token = torch.arange(logits.shape[-1], device=logits.device)
     hit = token == targets.unsqueeze(-1)
-    return (grad / temperature).unsqueeze(-1) * (hit.float() - p)
+    return ((grad / temperature).unsqueeze(-1) * (hit.float() - p)).to(dtype)
 
 
 _compiled: dict[Any, Any] = {}

@@ -128,20 +128,23 @@ def test_packed_padded_and_single_rows_agree(folder: Path) -> None:
     assert (packed - single).abs().mean() < MEAN_BOUND
 
 
+@pytest.mark.parametrize("bounds", [[0, 3, 70, 200], [0, 200], [0, 256]])
 @pytest.mark.parametrize("window", [None, 16])
-def test_variable_length_attention_with_grouped_heads(window: int | None) -> None:
-    """8 query heads on 2 key heads, forwards and backwards, against one sequence at a time."""
+def test_attention_with_grouped_heads(window: int | None, bounds: list[int]) -> None:
+    """8 query heads on 2 key heads, forwards and backwards, against one sequence at a time; rows
+    of many lengths, and one that is alone."""
     generator = torch.Generator(CUDA).manual_seed(0)
-    starts = torch.tensor([0, 3, 70, 200], dtype=torch.int32, device=CUDA)
+    starts = torch.tensor(bounds, dtype=torch.int32, device=CUDA)
 
     def heads(n: int) -> Tensor:
-        x = torch.randn(1, n, 200, 64, generator=generator, device=CUDA, dtype=torch.bfloat16)
+        x = torch.randn(
+            1, n, bounds[-1], 64, generator=generator, device=CUDA, dtype=torch.bfloat16
+        )
         return x.requires_grad_()
 
     q, k, v = heads(8), heads(2), heads(2)
-    packing = {"cu_seq_lens_q": starts, "max_length_q": 130, "sliding_window": window}
+    packing = {"cu_seq_lens_q": starts, "max_length_q": bounds[-1], "sliding_window": window}
     out, _ = packed_attention(None, q, k, v, scaling=0.125, **packing)
-    bounds = starts.tolist()
     a, b, c = (x.detach().float().requires_grad_() for x in (q, k, v))
     parts = [
         _one_sequence(*(x[0].transpose(0, 1)[i:j] for x in (a, b, c)), 0.125, window)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import OutOfMemoryError, Tensor, nn
+from torch._dynamo.utils import counters
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from lens_ref.core import Signal
@@ -19,7 +20,13 @@ from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import LoraConfig, ModelConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.layers import checkpoint_layers, checkpointed
-from lens_ref.rlvr.logprobs import _packed_states, can_pack, head_logprobs, token_logprobs
+from lens_ref.rlvr.logprobs import (
+    LOGITS_CHUNK,
+    _packed_states,
+    can_pack,
+    head_logprobs,
+    token_logprobs,
+)
 from lens_ref.rlvr.policy import Policy, load_policy
 from lens_ref.rlvr.update import micro_batches
 from tests.rlvr.helpers import (
@@ -158,6 +165,43 @@ def test_a_model_without_packing_arguments_is_padded(
     assert [len(row) for row in logprobs] == [4, 1, 3]
 
 
+@pytest.mark.parametrize("tokens", [1, 255, 256, 257])
+def test_a_row_alone_is_as_exact_as_beside_another(tokens: int) -> None:
+    """What fills it up to a round length is nothing that it sees, forwards or backwards."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(1, heads, tokens, 8, generator=generator, dtype=torch.float64).requires_grad_()
+        for heads in (4, 2, 2)
+    )
+    weights = torch.randn(1, tokens, 4, 8, generator=generator, dtype=torch.float64)
+
+    def result(*bounds: int) -> tuple[Tensor, ...]:
+        rows = len(bounds) - 1
+        starts = torch.tensor(bounds, dtype=torch.int32)
+        both = (torch.cat([x] * rows, 2) for x in (q, k, v))
+        out, _ = packed_attention(
+            None, *both, scaling=0.3, cu_seq_lens_q=starts, max_length_q=tokens
+        )
+        last = out[:, -tokens:]
+        return (last, *torch.autograd.grad((last * weights).sum(), (q, k, v)))
+
+    alone, beside = result(0, tokens), result(0, tokens, 2 * tokens)
+    torch.testing.assert_close(alone, beside, rtol=0, atol=1e-12)
+
+
+def test_any_length_takes_the_same_compiled_code() -> None:
+    """Of a row alone, filled up or not; several rows are another code."""
+    compiled = torch.compile(packed_attention, backend="aot_eager", dynamic=True)
+    counters.clear()
+    torch._dynamo.reset()
+    for tokens in (300, 256, 512, 1000, 77):
+        q = torch.randn(1, 2, tokens, 4, requires_grad=True)
+        starts = torch.tensor([0, tokens], dtype=torch.int32)
+        packing = {"cu_seq_lens_q": starts, "max_length_q": tokens}
+        compiled(None, q, q, q, scaling=1.0, **packing)[0].sum().backward()
+    assert counters["stats"]["unique_graphs"] == 1
+
+
 def test_a_sliding_window_is_kept(tmp_path: Path) -> None:
     """Window 2: the third token of a row can't see its first, in packed rows as in padded ones."""
     window = {"use_sliding_window": True, "sliding_window": 2, "max_window_layers": 0}
@@ -181,9 +225,10 @@ def test_capped_scores_are_refused() -> None:
 # --- the head -------------------------------------------------------------------------------------
 
 
-def test_the_head_by_hand() -> None:
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_head_by_hand(frozen: bool) -> None:
     """Weight = identity: the states are the logits. Entropy of [2, 1, 0] at T = 1 is 0.8324."""
-    head = nn.Linear(3, 3, bias=False)
+    head = nn.Linear(3, 3, bias=False).requires_grad_(not frozen)
     head.weight.data.copy_(torch.eye(3))
     states = torch.tensor([[2.0, 1.0, 0.0]], requires_grad=True)
     logprobs, entropy = head_logprobs(head, states, torch.tensor([0]), 1.0)
@@ -194,8 +239,13 @@ def test_the_head_by_hand() -> None:
     torch.testing.assert_close(states.grad, torch.tensor(expected), rtol=0, atol=1e-6)
 
 
-def test_the_gradient_of_the_head_is_that_of_finite_differences() -> None:
-    head = nn.Linear(4, 5, dtype=torch.float64)
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_gradient_of_the_head_is_that_of_finite_differences(
+    frozen: bool, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOGITS_CHUNK, "cpu", rows * 5)
+    head = nn.Linear(4, 5, dtype=torch.float64).requires_grad_(not frozen)
     states = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     targets = torch.tensor([0, 4, 2])
 
@@ -203,7 +253,7 @@ def test_the_gradient_of_the_head_is_that_of_finite_differences() -> None:
         weights = torch.tensor([1.0, -2.0, 0.5])
         return (head_logprobs(head, states, targets, 0.6)[0].double() * weights).sum()
 
-    leaves = [states, head.weight, head.bias]
+    leaves = [states, *([] if frozen else [head.weight, head.bias])]
     gradients = torch.autograd.grad(value(), leaves)
     for leaf, gradient in zip(leaves, gradients, strict=True):
         for index in [(0,) * leaf.ndim, tuple(n - 1 for n in leaf.shape)]:
@@ -218,19 +268,28 @@ def test_the_gradient_of_the_head_is_that_of_finite_differences() -> None:
             assert gradient[index].item() == pytest.approx(numeric.item(), abs=2e-4)
 
 
-def test_nothing_as_large_as_tokens_times_vocabulary_is_kept() -> None:
-    """What the backward pass keeps of 64 tokens is their states and a few numbers each."""
+@pytest.mark.parametrize(
+    ("frozen", "expected"),
+    [
+        (True, [64 * 8]),  # a vector a token
+        (False, [64, 64, 64 * 8, 8 * 4096]),  # targets, normalisers, states, the weight
+    ],
+)
+def test_nothing_as_large_as_tokens_times_vocabulary_is_kept(
+    frozen: bool, expected: list[int]
+) -> None:
+    """For the backward pass, of 64 tokens."""
     kept: list[int] = []
 
     def note(tensor: Tensor) -> Tensor:
         kept.append(tensor.numel())
         return tensor
 
-    head = nn.Linear(8, 4096, bias=False).requires_grad_(False)
+    head = nn.Linear(8, 4096, bias=False).requires_grad_(not frozen)
     states = torch.randn(64, 8, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         head_logprobs(head, states, torch.zeros(64, dtype=torch.long), 1.0)
-    assert sorted(kept) == [64, 64, 64 * 8, 8 * 4096]  # targets, normalisers, states, the weight
+    assert sorted(kept) == expected
 
 
 # --- adapters -------------------------------------------------------------------------------------
