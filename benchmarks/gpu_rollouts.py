@@ -19,6 +19,7 @@ from benchmarks.gpu_baselines import random_rows, save_random_model
 from lens_ref import lens_advantages
 from lens_ref.core import Signal
 from lens_ref.rlvr import memory
+from lens_ref.rlvr.bad_numbers import THREADS
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.collect import without_paths
 from lens_ref.rlvr.config import Config, load
@@ -29,7 +30,7 @@ from lens_ref.rlvr.policy import load_policy
 from lens_ref.rlvr.sampler import Sampler, make_sampler
 from lens_ref.rlvr.stopwatch import Stopwatch
 from lens_ref.rlvr.tasks import Question
-from lens_ref.rlvr.threads import one_thread
+from lens_ref.rlvr.threads import at_most
 from lens_ref.rlvr.update import Updater
 
 Save = Callable[[dict[str, Any]], None]
@@ -191,7 +192,7 @@ def whole_step(
     lap("old_logprobs")
     rewards = torch.zeros(samples.lengths.shape)
     rewards[::2, :4] = 1.0
-    with one_thread():  # as the trainer does it
+    with at_most(THREADS):  # as the trainer does it
         signal: Signal = lens_advantages(replace(batch, rewards=rewards).rollouts())
     lap("advantages")
     updater.step(replace(batch, signal=signal), slice(None), 1000)

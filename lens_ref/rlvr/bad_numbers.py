@@ -13,12 +13,15 @@ from lens_ref.core._checks import DomainError
 from lens_ref.methods.treatment import Treatment
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.threads import one_thread
+from lens_ref.rlvr.threads import at_most
 
 ROUNDING = 2**-4
 """Nats by which a log-probability may exceed 0 and then counts as 0: half the distance between two
 bfloat16 numbers from 16 to 32, where logits lie. More is no rounding."""
 NAMED = 3  # questions in a message
+THREADS = 4
+"""That compute advantages. Beside another run on the same card, those of 1,024 answers of up to 320
+tokens took 7 ms with four and 20 ms with one; those of 512 answers of 512 tokens, .13 s with 32."""
 Faults = Mapping[int, str]
 """Index of a question in its batch → which of its numbers can't be."""
 
@@ -100,7 +103,7 @@ def without(batch: Batch, faults: Iterable[int]) -> Batch | None:
     return batch.select(kept) if kept else None
 
 
-@one_thread()
+@at_most(THREADS)
 def value(batch: Batch, treatment: Treatment) -> tuple[Batch, dict[int, str]]:
     """The batch with its advantages.
 
@@ -128,10 +131,12 @@ def value(batch: Batch, treatment: Treatment) -> tuple[Batch, dict[int, str]]:
     for i in refused:
         signal.advantages[i] = torch.nan
         signal.keep[i] = True  # so that `find` finds it again, in a resumed run too
-    batch = replace(batch, signal=signal)
-    if find(batch).keys() - (~good).nonzero().flatten().tolist():
-        treatment.state = before  # an advantage that is not finite: nothing of this is kept
-    return batch, refused
+    finite = signal.advantages.isfinite()
+    if finite.ndim == 3:
+        finite = (finite | ~batch.samples.mask).all(-1)
+    if not finite[signal.keep & good.unsqueeze(-1)].all():
+        treatment.state = before  # nothing of this is kept
+    return replace(batch, signal=signal), refused
 
 
 def _advantages(batch: Batch, treatment: Treatment, good: Tensor) -> Signal:

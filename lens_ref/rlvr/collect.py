@@ -70,7 +70,7 @@ def collect(parents: Sequence[Path], out: Path) -> list[Run]:
     return runs
 
 
-TABLES = ("metrics.csv", "eval.csv", "eval_counts.csv")
+TABLES = ("metrics.csv", "groups.csv", "eval.csv", "eval_counts.csv")
 
 
 def copy_whole(parents: Sequence[Path], out: Path) -> list[Run]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Within it torch computes on the CPU with one thread: where there is little to do, several
-    wait for each other longer than they work, and the more of them, the longer."""
+def at_most(count: int) -> Iterator[None]:
+    """Within it torch computes on the CPU with so many threads at most: where there is little to
+    do, many wait for each other longer than they work."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(min(threads, count))
     try:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def one_thread() -> AbstractContextManager[None]:
+    """`at_most(1)`."""
+    return at_most(1)

@@ -342,29 +342,30 @@ def test_a_method_that_blows_up_remembers_nothing(monkeypatch: pytest.MonkeyPatc
     assert treatment.state == before
 
 
-def test_advantages_are_computed_by_one_thread() -> None:
+@pytest.mark.parametrize(("threads", "used"), [(2, 2), (6, 4)])
+def test_advantages_are_computed_by_few_threads(threads: int, used: int) -> None:
     """Their number is as before afterwards, refused or not."""
-    used = list[int]()
+    seen = list[int]()
 
     class Watched(Treatment):
         def __call__(self, rollouts: Rollouts, *rest: Any) -> Signal:
-            used.append(torch.get_num_threads())
-            if len(used) == 2:
+            seen.append(torch.get_num_threads())
+            if len(seen) == 2:
                 raise RuntimeError
             return super().__call__(rollouts, *rest)
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
     try:
         batch = hand_batch(REWARDS, [[2, 3]] * 4)
         bad_numbers.value(batch, Watched("lens"))
-        assert torch.get_num_threads() == 2
+        assert torch.get_num_threads() == threads
         with pytest.raises(RuntimeError):
             bad_numbers.value(batch, Watched("lens"))
-        assert torch.get_num_threads() == 2
+        assert torch.get_num_threads() == threads
     finally:
-        torch.set_num_threads(threads)
-    assert used == [1, 1]
+        torch.set_num_threads(before)
+    assert seen == [used, used]
 
 
 # --- sampler and trainer --------------------------------------------------------------------------

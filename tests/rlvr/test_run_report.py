@@ -449,7 +449,7 @@ def test_collect_whole_runs(tmp_path: Path) -> None:
     arguments = [str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out), "--whole"]
     assert collect.main(arguments) == 0
     files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
-    assert {"lens-seed1/eval.csv", "lens-seed1/eval_counts.csv"} <= set(files)
+    assert {f"lens-seed1/{name}" for name in collect.TABLES} <= set(files)
     assert {"grpo-seed2/config.yaml", "grpo-seed2/manifest.json", "reward.png"} <= set(files)
     assert not [name for name in files if name.endswith((".jsonl", ".html"))]
     metrics = (out / "lens-seed1/metrics.csv").read_bytes()
