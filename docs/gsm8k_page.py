@@ -25,7 +25,7 @@ from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, read_runs
 from lens_ref.rlvr.report_verdict import bounds, counted, percent, signed
-from lens_ref.rlvr.statistics import Interval, moving_average, t_interval
+from lens_ref.rlvr.statistics import Interval, detectable, moving_average, t_interval
 
 ORIGINS = {
     "4d9033c59a332300cc87589924c18c6f8260838e115bbd46ed26a29b7634c9f0": (
@@ -166,6 +166,14 @@ def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[s
     if of_seeds:
         names = ", ".join(map(display, of_seeds))
         said.append(f"Student's intervals over seeds, paired with GRPO's: {names}.")
+        for label in of_seeds:
+            said.append(by_seed(setting, label))
+            if limit := found_by(setting, label):
+                seeds = counted(len(setting.paired(label)), "seed")
+                said.append(
+                    f"With this spread {seeds} find a true difference (80 % power) from "
+                    f"{limit:.1f} points of pass@1 on."
+                )
     if of_questions:
         said.append(
             f"With fewer than {FEW_SEEDS} seeds the intervals are over test questions alone "
@@ -178,18 +186,30 @@ def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[s
 
 
 def by_seed(setting: Setting, label: str) -> str:
-    """The differences from GRPO one by one, and Student's interval over so few."""
+    """The differences from GRPO one by one; where the seeds are too few for the table, with
+    Student's interval over them."""
     seeds = [str(run.seed) for run in setting.paired(label)]
+    few = len(seeds) < FEW_SEEDS
     parts = []
     for k in (1, largest_k(setting)):
         changes = setting.seed_differences(label, f"pass@{k}")
-        parts.append(f"{' and '.join(map(signed, changes))} in pass@{k}{with_seeds(changes)}")
-    return (
-        f"{display(label)} minus GRPO by seed ({' and '.join(seeds)}): {'; '.join(parts)} "
-        "(Student's)."
-        if len(seeds) > 1
-        else f"{display(label)} minus GRPO with seed {seeds[0]}: {'; '.join(parts)}."
-    )
+        over = with_seeds(changes) if few else ""
+        parts.append(f"{listed(list(map(signed, changes)))} in pass@{k}{over}")
+    what = f"by seed ({listed(seeds)})" if len(seeds) > 1 else f"with seed {seeds[0]}"
+    student = " (Student's)" if few and len(seeds) > 1 else ""
+    return f"{display(label)} minus GRPO {what}: {'; '.join(parts)}{student}."
+
+
+def listed(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def found_by(setting: Setting, label: str) -> float | None:
+    """Points of pass@1 that so many seeds would find; None where they don't differ at all."""
+    changes = setting.seed_differences(label)
+    spread = float(changes.std(ddof=1))
+    return detectable(spread, len(changes)) if spread > 0 else None
 
 
 def apart(setting: Setting, labels: Sequence[str]) -> list[str]:
@@ -250,11 +270,13 @@ def headline(folder: Path) -> tuple[list[str], int]:
     seeds = {run.seed for run in setting.paired(LENS)}
     base = [run for run in setting.of(BASELINE) if run.seed in seeds]
     start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
+    limit = found_by(setting, LENS) if change.over == "seeds" else None
+    shows = f" ({limit:.1f} points would probably have shown)" if limit else ""
     return [
         f"- **{setting.title}** ({counted(len(seeds), 'seed')}, {base[0].step} updates, "
         f"{len(tested_at_end(base[0])):,} test questions, {ORIGINS.get(hashes(base[0])[0], '')}"
         f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from {start} to {end}.",
-        f"  LENS as printed: {told(setting, LENS, change)}.",
+        f"  LENS as printed: {told(setting, LENS, change)}{shows}.",
     ], len(setting.runs)
 
 

@@ -382,6 +382,20 @@ MUTANTS = [
         "rlvr/test_packing.py::test_rows_do_not_see_each_other",
     ),
     Mutant(
+        "packing: a row alone sees later tokens",
+        "rlvr/attention.py",
+        "(q, k, v, is_causal=True, scale",
+        "(q, k, v, is_causal=False, scale",
+        "rlvr/test_packing.py::test_a_row_alone_is_as_exact_as_beside_another",
+    ),
+    Mutant(
+        "head: under a frozen one the loss has no say in the gradient",
+        "rlvr/logprobs.py",
+        "(grad.unsqueeze(-1) * slopes)",
+        "slopes",
+        "rlvr/test_packing.py::test_the_gradient_of_the_head_is_that_of_finite_differences",
+    ),
+    Mutant(
         "packing: never tried",
         "rlvr/logprobs.py",
         "bool(close and torch.equal(behind, behind_other))",

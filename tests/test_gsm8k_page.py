@@ -134,8 +134,20 @@ def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path
     assert "Student's intervals over seeds, paired with GRPO's: LENS as printed." in text
     said = "95 % interval [−21.6, +25.8]: no difference from GRPO can be told."
     assert f"LENS as printed: +2.1 points, {said}" in text
+    assert "by seed (0, 1 and 2): 0.0, +12.5 and −6.2 in pass@1; " in text
+    # noncentral t, 2 degrees of freedom: 3.27 standard deviations
+    assert "With this spread 3 seeds find a true difference (80 % power) from 31.2 points" in text
+    assert page.headline(tmp_path)[0][1].endswith(" (31.2 points would probably have shown).")
     assert "| NSR | 1 | 10.0 % | 6.2 % |  | 25.0 % | 21.2 % |  |" in text
     assert "NSR:" not in text
+
+
+def test_seeds_that_agree_have_no_spread(page: Any, tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        a_run(tmp_path, "grpo", seed, (1, 1, 1, 1))
+        a_run(tmp_path, "lens", seed, (1, 1, 1, 1), "0.002")
+    assert "With this spread" not in page.page(tmp_path)
+    assert "would probably" not in page.headline(tmp_path)[0][1]
 
 
 def change_manifest(run: Path, **entries: Any) -> None:

@@ -93,8 +93,9 @@ class Updater:
     ) -> None:
         self.policy, self.rollout, self.config, self.loss = policy, rollout, optimizer, loss
         self.check_stop = check_stop
+        self.parameters = list(policy.trainable().values())
         self.optimizer = torch.optim.AdamW(
-            policy.trainable().values(),
+            self.parameters,
             lr=optimizer.lr,
             betas=optimizer.betas,
             weight_decay=optimizer.weight_decay,
@@ -158,7 +159,7 @@ class Updater:
         lr = self.config.lr * min(1.0, (update + 1) / max(1, self.config.warmup_updates))
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        parameters = list(self.policy.trainable().values())
+        parameters = self.parameters
         sums = torch.zeros(6, dtype=torch.float64, device=device)
         count = 0
 
@@ -275,7 +276,8 @@ class Updater:
         ids, lengths = batch.samples.ids.flatten(0, 1), batch.samples.lengths.flatten().tolist()
         wanted = range(len(batch.prompts))[questions]
         left = [b * g + j for b in wanted for j in range(g) if keep[b, j]]
-        self.policy.model.train()
+        if not self.policy.model.training:  # a walk through thousands of modules
+            self.policy.model.train()
         while left:
             pending, shortage = left, None
             totals = [len(batch.prompts[i // g]) + lengths[i] for i in pending]

@@ -153,7 +153,7 @@ STATED: list[Stated] = [
     ("CHANGELOG.md", "seeds of {} treatments on the bundled policy", lambda: say(len(METHODS))),
     ("docs/gpu.md", "{}", updates_of_512),
     ("docs/gpu.md", "({} MiB)", lambda: LOGITS_CHUNK["cuda"] * 4 // 2**20),
-    ("docs/gpu.md", "Four runs of {} updates each", lambda: larger_runs()[0].config["steps"]),
+    ("docs/gpu.md", "Six runs of {} updates each", lambda: larger_runs()[0].config["steps"]),
     ("docs/gpu.md", "it says {:.1f} GB where", lambda: read_memory()["peak_gb"].max()),
     ("docs/gpu.md", "where {:.1f} GB are in use", lambda: read(MEMORY)["peak_gb"]),
     ("docs/gpu.md", "took {0[0]:.0f} to {0[1]:.0f} s. vLLM", lambda: evaluation_seconds()),
@@ -161,6 +161,21 @@ STATED: list[Stated] = [
         "docs/gpu.md",
         "within 20 GB are {:.2f} times as fast as Hugging Face",
         lambda: read(UPDATE)["ratios"]["hf_peft"],
+    ),
+    (
+        "docs/gpu.md",
+        "with 27 GB they are {:.2f} times as fast",
+        lambda: speed_up("lens_ref_budget8192_recomputed0"),
+    ),
+    (
+        "docs/gpu.md",
+        "{0[0]:.0f} to {0[1]:.0f} ms with four threads, seeds 0 and 1,",
+        lambda: advantage_milliseconds(0, 1),
+    ),
+    (
+        "docs/gpu.md",
+        "{0[0]:.0f} to {0[1]:.0f} ms with one, seed 2,",
+        lambda: advantage_milliseconds(2),
     ),
     ("docs/evaluation.md", "`math-test` ({:,})", lambda: questions.source("math-test").expect),
     ("docs/evaluation.md", "`gsm8k-test` ({:,})", lambda: questions.source("gsm8k-test").expect),
@@ -191,8 +206,9 @@ STATED: list[Stated] = [
     ),
     (
         "docs/reproduction.md",
-        "about 35 % were cut at 320 tokens in the first eight updates, {:.0f} % in the last.",
-        lambda: first_and_last("truncated_share")[1],
+        "about {0[0]:.0f} % were cut at 320 tokens in the first eight updates, "
+        "{0[1]:.0f} % in the last.",
+        lambda: first_and_last("truncated_share"),
     ),
     ("configs/README.md", "MATH + {:,} of DAPO", lambda: dapo().sample),
     ("results/README.md", "with {} treatments", lambda: say(len(METHODS))),
@@ -256,6 +272,19 @@ def evaluation_seconds() -> tuple[float, float]:
         phases = sum(first[name] for name in first.index if name.endswith("_seconds"))
         seconds += [first["seconds"] - phases, run.manifest["wall_seconds"] - whole.iloc[-1]]
     return min(seconds), max(seconds)
+
+
+def speed_up(variant: str) -> float:
+    """Of an update of Qwen2.5-3B, over Hugging Face + PEFT."""
+    variants = read(UPDATE)["variants"]
+    return variants[variant]["tokens_per_second"] / variants["hf_peft_m4"]["tokens_per_second"]
+
+
+def advantage_milliseconds(*seeds: int) -> tuple[float, float]:
+    """Smallest and largest median over a run's batches."""
+    runs = [run for run in larger_runs() if run.seed in seeds]
+    medians = [1e3 * run.metrics["advantage_seconds"].median() for run in runs]
+    return min(medians), max(medians)
 
 
 def test_runs_of_a_seed_begin_alike() -> None:
