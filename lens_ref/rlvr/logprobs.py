@@ -139,10 +139,12 @@ class _HeadLogprobs(torch.autograd.Function):
             found.append(reduce(logits, wanted, temperature))
             if ctx.frozen:
                 log_z = found[-1][2]
-                d_logits = slope(
-                    logits, wanted, log_z, torch.ones_like(log_z), temperature, states.dtype
+                one = torch.ones_like(log_z)
+                slopes.append(
+                    slope(logits, wanted, log_z, one, temperature, states.dtype)
+                    @ weight.to(states.dtype)
                 )
-                slopes.append(d_logits @ weight.to(states.dtype))
+            del logits  # before the next ones are there
         logprobs, entropy, normaliser = (torch.cat(part) for part in zip(*found, strict=True))
         if ctx.frozen:
             ctx.save_for_backward(torch.cat(slopes))
