@@ -84,7 +84,7 @@ def packed(part: dict[str, Any] | None) -> str:
     ]
     return (
         f"Those of this project are of padded rows, here of one length. Packed ({where(part)}): "
-        f"{', '.join(told)}."
+        f"{', '.join(told)}. Where no row is padded, packing gains nothing."
     )
 
 

@@ -2,8 +2,8 @@
 
 On a GPU in half precision several rows take torch's variable-length FlashAttention; elsewhere one
 `scaled_dot_product_attention` a sequence, which is exact and slow enough to be a reference. A row
-that is alone takes the latter everywhere: on a Hopper GPU that is cuDNN's kernel, which did nearly
-twice the FLOP/s under Llama-3.1-8B.
+that is alone takes the latter everywhere: on a Hopper GPU that is cuDNN's kernel, which did 345
+TFLOP/s in padded rows of Llama-3.1-8B, and FlashAttention 190 in packed ones of Qwen2.5-3B.
 """
 
 from __future__ import annotations

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch._dynamo.config as dynamo_config
 import torch._functorch.config as functorch_config
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
+
+VARIANTS = 16
+"""Of a block's compiled code: with gradients or without, of a row alone or several, recomputed or
+kept; twice that, since a length that equals a width makes one of its own. Beyond torch's limit,
+which is 8, blocks run uncompiled after a mere warning."""
 
 
 def layers_of(model: nn.Module) -> list[Any]:
@@ -33,6 +39,7 @@ def checkpointed(model: nn.Module) -> int:
 def compile_layers(layers: list[Any]) -> None:
     """Fuse what is between the matrix products of a block; every block shares the code."""
     keep_less(False)
+    dynamo_config.recompile_limit = max(dynamo_config.recompile_limit, VARIANTS)
     for layer in layers:
         layer.compile(dynamic=True)
 

@@ -19,7 +19,12 @@ from lens_ref.rlvr.attention import packed_attention
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.config import LoraConfig, ModelConfig
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.layers import checkpoint_layers, checkpointed
+from lens_ref.rlvr.layers import (
+    VARIANTS,
+    checkpoint_layers,
+    checkpointed,
+    compile_layers,
+)
 from lens_ref.rlvr.logprobs import (
     LOGITS_CHUNK,
     _packed_states,
@@ -200,6 +205,16 @@ def test_any_length_takes_the_same_compiled_code() -> None:
         packing = {"cu_seq_lens_q": starts, "max_length_q": tokens}
         compiled(None, q, q, q, scaling=1.0, **packing)[0].sum().backward()
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_a_block_may_have_many_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own limit is raised to the codes that a block may need, a higher one is kept."""
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)
+    compile_layers([])
+    assert torch._dynamo.config.recompile_limit == VARIANTS > 8
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 64)
+    compile_layers([])
+    assert torch._dynamo.config.recompile_limit == 64
 
 
 def test_a_sliding_window_is_kept(tmp_path: Path) -> None:
