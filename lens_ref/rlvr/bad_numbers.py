@@ -25,6 +25,8 @@ tokens took 7 ms with four (of 32 CPUs) and 20 ms with one (of 16); those of 512
 tokens, .13 s with 32."""
 Faults = Mapping[int, str]
 """Index of a question in its batch → which of its numbers can't be."""
+Numbers = Iterator[tuple[str, Tensor, Callable[[Tensor], Tensor], Tensor | None]]
+"""(name, numbers `[B, G]` or `[B, G, T]`, which are possible, which responses count)."""
 
 
 class BadNumbers(UserError):  # noqa: N818  (as `Interrupted`: what happened)
@@ -52,7 +54,32 @@ def without_rounding(logprobs: Tensor) -> Tensor:
     return torch.where((logprobs > 0) & (logprobs <= ROUNDING), 0.0, logprobs)
 
 
-def find(batch: Batch, questions: slice = slice(None)) -> dict[int, str]:
+def _numbers(batch: Batch) -> Numbers:
+    """All numbers of a batch that are there."""
+
+    def logprob(x: Tensor) -> Tensor:
+        return x.isfinite() & (x <= ROUNDING)
+
+    yield "the sampler's log-probability", batch.samples.logprobs, logprob, batch.samples.scored
+    if batch.rewards is not None:
+        yield "the reward", batch.rewards, lambda x: (x >= 0) & (x <= 1), None
+    if batch.old_logprobs is not None:
+        yield "the old log-probability", batch.old_logprobs, logprob, None
+    if batch.entropy is not None:
+        yield "the entropy", batch.entropy, torch.isfinite, None
+    yield from _of_signal(batch)
+
+
+def _of_signal(batch: Batch) -> Numbers:
+    if batch.signal is not None:
+        yield "the advantage", batch.signal.advantages, torch.isfinite, batch.signal.keep
+
+
+def find(
+    batch: Batch,
+    questions: slice = slice(None),
+    numbers: Callable[[Batch], Numbers] = _numbers,
+) -> dict[int, str]:
     """The first impossible number of every question that has one, among some of the questions.
 
     Log-probabilities must be finite and at most `ROUNDING`, on response tokens; rewards lie in
@@ -61,7 +88,7 @@ def find(batch: Batch, questions: slice = slice(None)) -> dict[int, str]:
     found: dict[int, str] = {}
     mask = batch.samples.mask[questions]
     first = range(len(batch.questions))[questions].start
-    for name, values, possible, counted in _numbers(batch):
+    for name, values, possible, counted in numbers(batch):
         value = values[questions]
         bad = ~possible(value)
         if counted is not None:
@@ -74,26 +101,6 @@ def find(batch: Batch, questions: slice = slice(None)) -> dict[int, str]:
             number = float(value[(b, g, *token)])
             found.setdefault(first + b, f"{name} of {place} (from 0) is {number:g}")
     return found
-
-
-def _numbers(
-    batch: Batch,
-) -> Iterator[tuple[str, Tensor, Callable[[Tensor], Tensor], Tensor | None]]:
-    """(name, numbers `[B, G]` or `[B, G, T]`, which are possible, which responses count)."""
-
-    def logprob(x: Tensor) -> Tensor:
-        return x.isfinite() & (x <= ROUNDING)
-
-    yield "the sampler's log-probability", batch.samples.logprobs, logprob, batch.samples.scored
-    if batch.rewards is not None:
-        yield "the reward", batch.rewards, lambda x: (x >= 0) & (x <= 1), None
-    if batch.old_logprobs is not None:
-        yield "the old log-probability", batch.old_logprobs, logprob, None
-    if batch.entropy is not None:
-        yield "the entropy", batch.entropy, torch.isfinite, None
-    if batch.signal is not None:
-        signal = batch.signal
-        yield "the advantage", signal.advantages, torch.isfinite, signal.keep
 
 
 def without(batch: Batch, faults: Iterable[int]) -> Batch | None:
@@ -132,12 +139,10 @@ def value(batch: Batch, treatment: Treatment) -> tuple[Batch, dict[int, str]]:
     for i in refused:
         signal.advantages[i] = torch.nan
         signal.keep[i] = True  # so that `find` finds it again, in a resumed run too
-    finite = signal.advantages.isfinite()
-    if finite.ndim == 3:
-        finite = (finite | ~batch.samples.mask).all(-1)
-    if not finite[signal.keep & good.unsqueeze(-1)].all():
-        treatment.state = before  # nothing of this is kept
-    return replace(batch, signal=signal), refused
+    batch = replace(batch, signal=signal)
+    if find(batch, numbers=_of_signal).keys() - (~good).nonzero().flatten().tolist():
+        treatment.state = before  # an advantage that is not finite: nothing of this is kept
+    return batch, refused
 
 
 def _advantages(batch: Batch, treatment: Treatment, good: Tensor) -> Signal:
