@@ -85,6 +85,9 @@ class VllmConfig:
     """The vLLM engine, which runs inside the training process."""
 
     memory_share: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"  # of the GPU
+    # keys and values; None: what is left of the share, which vLLM measures while nothing else may
+    # touch the GPU. With a number several runs may start on one GPU at once
+    cache_gb: Positive | None = None
     max_sequences: Count = 512  # answers in flight at once
     sleep: bool | Literal["auto"] = "auto"  # free its memory during updates; auto: if it must
     eager: bool = False  # no compilation, no CUDA graphs: starts in seconds, samples more slowly

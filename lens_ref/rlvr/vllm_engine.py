@@ -95,6 +95,8 @@ def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, boo
     settings = wanted.settings
     share, sleeps = share_of_card(policy.device, config, longest_prompt)
     more: dict[str, Any] = {}
+    if settings.cache_gb is not None:
+        more["kv_cache_memory_bytes"] = int(settings.cache_gb * 1e9)
     if not settings.eager:
         sizes = graph_sizes(settings.max_sequences)
         more["compilation_config"] = {"cudagraph_capture_sizes": sizes}
@@ -124,7 +126,8 @@ def start(policy: Policy, config: Config, longest_prompt: int) -> tuple[Any, boo
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
             f"vLLM does not start: {reason} (its memory: rollout.vllm.memory_share, now "
-            f"{share:.2f}; without it: rollout.engine=hf)"
+            f"{share:.2f}; beside other processes: rollout.vllm.cache_gb; without vLLM: "
+            "rollout.engine=hf)"
         ) from error
     return llm, sleeps
 
@@ -144,8 +147,8 @@ def card_bytes(device: torch.device) -> int:
 
 def memory_share(shape: Shape | None, config: Config, longest_prompt: int, card: int) -> float:
     """The share of the GPU's memory for the sampler: its weights, the keys and values of
-    `max_sequences` answers at full length, the logits, and its workspace; at most `LARGEST_SHARE`
-    of what the run may use.
+    `max_sequences` answers at full length or `cache_gb`, the logits, and its workspace; at most
+    `LARGEST_SHARE` of what the run may use.
 
     Args:
         shape: of the model; None where it can't be told: the largest share then.
@@ -163,7 +166,9 @@ def memory_share(shape: Shape | None, config: Config, longest_prompt: int, card:
     settings = config.rollout.vllm
     weights = shape.parameters * (BYTES_IN_4_BITS if settings.quantization else 2.0)
     length = longest_prompt + config.rollout.max_new_tokens
-    keys_and_values = settings.max_sequences * length * shape.layers * 2 * shape.key_value * 2
+    keys_and_values = settings.max_sequences * length * shape.layers * 2 * shape.key_value * 2.0
+    if settings.cache_gb is not None:
+        keys_and_values = settings.cache_gb * 1e9
     logits = 3 * 4 * settings.max_sequences * shape.vocabulary
     if weights + WORKSPACE > largest:
         raise UserError(

@@ -42,6 +42,7 @@ KEYWORDS = {
     "max_model_len",
     "max_num_seqs",
     "gpu_memory_utilization",
+    "kv_cache_memory_bytes",
     "enable_sleep_mode",
     "compilation_config",
     "enforce_eager",

@@ -172,6 +172,18 @@ def test_the_engine_is_started_with_nothing_left_to_chance(
     assert fake.events.count("shutdown") == 1
 
 
+def test_a_cache_of_a_given_size_is_not_measured(
+    install: Install, folders: dict[str, Path]
+) -> None:
+    """What another process takes or frees meanwhile would be counted as the engine's."""
+    fake = install()
+    made, _ = make(config_for(folders["llama"], rollout__vllm={"cache_gb": 1.5}))
+    assert fake.llm.keywords["kv_cache_memory_bytes"] == 1_500_000_000
+    made.close()
+    with pytest.raises(UserError, match="cache_gb"):
+        config_for(folders["llama"], rollout__vllm={"cache_gb": 0})
+
+
 def test_starting_leaves_the_random_state_alone(install: Install, folders: dict[str, Path]) -> None:
     install()
     config = config_for(folders["llama"])
@@ -596,6 +608,8 @@ def test_the_share_of_memory() -> None:
     assert share(80e9) == pytest.approx(4.6464e9 / 80e9, rel=1e-4)
     halved = share(80e9, rollout__vllm={"max_sequences": 256})
     assert halved == pytest.approx((0.484 + 1.024 + 0.3072 + 1.5) / 80, rel=1e-4)
+    given = share(80e9, rollout__vllm={"cache_gb": 6})
+    assert given == pytest.approx((0.484 + 6 + 0.6144 + 1.5) / 80, rel=1e-4)
     assert share(8e9) == pytest.approx(0.45)
     assert share(80e9, model__memory_gb=8) == pytest.approx(0.45 * 8 / 80)
     with pytest.raises(UserError, match=r"0.5 GB\) leaves no room for its cache in 1.8 GB, 45%"):
