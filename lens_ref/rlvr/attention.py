@@ -71,7 +71,7 @@ def packed_attention(
         half = torch.get_autocast_dtype("cuda")
         query, key, value = query.to(half), key.to(half), value.to(half)
     if len(starts) == 2 and sliding_window is None:
-        return _alone(query, key, value, scaling).transpose(1, 2), None
+        return _alone(query, key, value, scaling), None
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))  # [T, heads, width]
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
@@ -88,12 +88,34 @@ def packed_attention(
 
 
 def _alone(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-    """`[1, heads, T, width]`, without grouping them first; tokens behind the last one, which no
-    earlier one sees, make the length a round one."""
+    """`[1, T, heads, width]`, without grouping the heads first; tokens behind the last one, which
+    no earlier one sees, make the length a round one.
+
+    Everything that cuDNN is handed lies token by token, the gradient of what it returns too: torch
+    plans a backward pass once for all inputs `[1, heads, T, width]` of the same strides, with that
+    gradient's strides of the first time, and reads a later one as if it lay as the first did
+    (torch 2.11: gradients of no use, silently)."""
     more = -query.shape[2] % LENGTH_STEP
-    q, k, v = (F.pad(x, (0, 0, 0, more)) for x in (query, key, value))
+    q, k, v = (
+        F.pad(x.transpose(1, 2), (0, 0, 0, 0, 0, more)).contiguous().transpose(1, 2)
+        for x in (query, key, value)
+    )
     out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=True)
-    return F.pad(out, (0, 0, 0, -more))  # a slice would be compiled twice, for more = 0 and > 0
+    out = _TokenByToken.apply(out.transpose(1, 2))  # type: ignore[no-untyped-call]
+    # a slice would be compiled twice, for more = 0 and > 0
+    return F.pad(out, (0, 0, 0, 0, 0, -more))
+
+
+class _TokenByToken(torch.autograd.Function):
+    """The tensor itself; its gradient is laid out contiguously."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return grad.contiguous()
 
 
 def _one_sequence(

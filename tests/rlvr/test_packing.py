@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -192,6 +193,44 @@ def test_a_row_alone_is_as_exact_as_beside_another(tokens: int) -> None:
 
     alone, beside = result(0, tokens), result(0, tokens, 2 * tokens)
     torch.testing.assert_close(alone, beside, rtol=0, atol=1e-12)
+
+
+def test_a_row_alone_always_lies_the_same_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One filled up to 256 tokens and one of 256, wherever they and their gradients come from:
+    torch takes the plan of the first for the second, whose gradient must lie as the first's did."""
+    seen: list[tuple[int, ...]] = []
+    usual = attention.F.scaled_dot_product_attention
+
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            seen.append(grad.stride()[1:])
+            return grad
+
+    def look(q: Tensor, k: Tensor, v: Tensor, **kwargs: Any) -> Tensor:
+        seen.extend(x.stride()[1:] for x in (q, k, v))
+        out: Tensor = Look.apply(usual(q, k, v, **kwargs))
+        return out
+
+    monkeypatch.setattr(attention.F, "scaled_dot_product_attention", look)
+    for tokens, by_token, weights_by_token in itertools.product((200, 256), *[(False, True)] * 2):
+
+        def heads(n: int, by_token: bool) -> Tensor:
+            shape = (1, tokens, n, 8) if by_token else (1, n, tokens, 8)  # noqa: B023
+            x = torch.randn(shape)
+            return x.transpose(1, 2) if by_token else x
+
+        q, k, v = (heads(n, by_token).requires_grad_() for n in (4, 2, 2))
+        starts = torch.tensor([0, tokens], dtype=torch.int32)
+        out, _ = packed_attention(None, q, k, v, cu_seq_lens_q=starts, max_length_q=tokens)
+        assert out.is_contiguous()
+        out.backward(heads(4, weights_by_token).transpose(1, 2))
+        assert seen == [(8, 32, 1), (8, 16, 1), (8, 16, 1), (8, 32, 1)]
+        seen.clear()
 
 
 def test_any_length_takes_the_same_compiled_code() -> None:
