@@ -1,5 +1,6 @@
 """The measured part of docs/reproduction.md about Qwen2.5-Coder-0.5B on GSM8K, and its figure, from
-the run folders in results/reproduction-0.5b."""
+the run folders in results/reproduction-0.5b, and in results/reproduction-0.5b-cut those of runs
+that were trained to the end and then cut before they had been evaluated."""
 
 from __future__ import annotations
 
@@ -23,7 +24,14 @@ from lens_ref.reporting.settings import Estimate, Setting, at_end
 from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
-from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, read_runs
+from lens_ref.rlvr.report_data import (
+    BASELINE,
+    LENS,
+    Run,
+    differing_settings,
+    display,
+    read_runs,
+)
 from lens_ref.rlvr.report_verdict import bounds, counted, percent, signed
 from lens_ref.rlvr.statistics import Interval, detectable, moving_average, t_interval
 
@@ -53,6 +61,7 @@ def page(folder: Path) -> str:
     sections = (
         what_was_run(setting.runs),
         by_arm(setting, found),
+        *in_training([*setting.runs, *cut(folder)]),
         signals(setting.committed.updates, setting.labels, "runs"),
         *by_quarter(setting),
         "![Mean reward of the sampled answers and share of negative groups during training.]"
@@ -73,9 +82,33 @@ def read(folder: Path) -> Setting:
         check_alike(run, runs[0])
         if run.counts.empty:
             raise UserError(f"{run.path} has no eval_counts.csv, or an empty one")
-        if hashes(run) != hashes(runs[0]):
-            raise UserError(f"{runs[0].path} and {run.path} are of other weights or questions")
+        check_origin(run, runs[0])
     return Setting("Qwen2.5-Coder-0.5B on GSM8K", "gsm8k", tuple(runs))
+
+
+def cut(folder: Path) -> list[Run]:
+    """The runs beside a folder of finished ones that had all their updates and no last evaluation.
+
+    Raises:
+        UserError: one of them lacks updates, was evaluated after them, or differs in its settings.
+    """
+    beside = folder.with_name(f"{folder.name}-cut")
+    if not beside.is_dir():
+        return []
+    first, runs = read_runs(folder)[0], read_runs(beside)
+    for run in runs:
+        check_origin(run, first)
+        if differing_settings(first.config, run.config):
+            raise UserError(f"{run.path} has other settings than {first.path}")
+        if len(run.metrics) != run.config["steps"] or run.evals["step"].max() > 0:
+            raise UserError(f"{run.path}: all updates and no evaluation after them were expected")
+    return runs
+
+
+def check_origin(run: Run, first: Run) -> None:
+    """Raise UserError unless both began with the same weights and questions."""
+    if hashes(run) != hashes(first):
+        raise UserError(f"{first.path} and {run.path} are of other weights or questions")
 
 
 def hashes(run: Run) -> tuple[Any, ...]:
@@ -205,6 +238,48 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
+def in_training(runs: Sequence[Run]) -> list[str]:
+    """Mean reward of the sampled answers minus GRPO's, where runs without a last evaluation have
+    no more than that to say."""
+    unevaluated = [run for run in runs if not run.finished]
+    if not unevaluated:
+        return []
+    seeds = sorted({run.seed for run in unevaluated})
+    of_seeds = f"seed{'s' if len(seeds) > 1 else ''} {listed(list(map(str, seeds)))}"
+    updates = len(runs[0].metrics)
+    said = [
+        f"{counted(len(unevaluated), 'more run')} ({of_seeds}) had all "
+        "their updates and were ended from outside in the last evaluation: of these there is no "
+        "pass@1 after training, and the table is without them. What all runs have is the mean "
+        "reward of the answers they sampled while they were trained, which this comparison was not "
+        "planned for."
+    ]
+    for label in dict.fromkeys(run.label for run in runs if run.label != BASELINE):
+        parts = []
+        for last in (updates, updates // 4):
+            by_seed = reward_changes(runs, label, last)
+            changes = np.array(list(by_seed.values()))
+            which = "all updates" if last == updates else f"the last {last}"
+            mean = f", mean {signed(changes.mean())}" if len(changes) > 1 else ""
+            numbers = listed(list(map(signed, changes)))
+            parts.append(f"{numbers} over {which}{mean}{with_seeds(changes)}")
+        pairs = listed(list(map(str, by_seed)))
+        said.append(f"{display(label)} minus GRPO, points, by seed ({pairs}): {'; '.join(parts)}.")
+    return [" ".join(said)]
+
+
+def reward_changes(runs: Sequence[Run], label: str, last: int) -> dict[int, float]:
+    """Mean reward over the last updates minus GRPO's, points, by common seed."""
+    rewards = {
+        (run.label, run.seed): 100 * run.metrics["reward"].to_numpy()[-last:].mean() for run in runs
+    }
+    return {
+        seed: rewards[label, seed] - rewards[BASELINE, seed]
+        for name, seed in sorted(rewards)
+        if name == label and (BASELINE, seed) in rewards
+    }
+
+
 def found_by(setting: Setting, label: str) -> float | None:
     """Points of pass@1 that so many seeds would find; None where they don't differ at all."""
     changes = setting.seed_differences(label)
@@ -272,11 +347,18 @@ def headline(folder: Path) -> tuple[list[str], int]:
     start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
     limit = found_by(setting, LENS) if change.over == "seeds" else None
     shows = f" ({limit:.1f} points would probably have shown)" if limit else ""
+    unevaluated = cut(folder)
+    rewards = reward_changes([*setting.runs, *unevaluated], LENS, base[0].step)
+    meanwhile = (
+        f" Mean reward while they were trained, {counted(len(rewards), 'seed')}: "
+        f"{in_words(t_interval(np.array(list(rewards.values()))))}."
+    )
     return [
         f"- **{setting.title}** ({counted(len(seeds), 'seed')}, {base[0].step} updates, "
         f"{len(tested_at_end(base[0])):,} test questions, {ORIGINS.get(hashes(base[0])[0], '')}"
         f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from {start} to {end}.",
-        f"  LENS as printed: {told(setting, LENS, change)}{shows}.",
+        f"  LENS as printed: {told(setting, LENS, change)}{shows}."
+        f"{meanwhile if unevaluated else ''}",
     ], len(setting.runs)
 
 
@@ -288,21 +370,20 @@ def before(run: Run, column: str) -> float:
 
 def figure(folder: Path, path: Path) -> None:
     """Write the figure of the page."""
-    drawn = drawing(read(folder))
+    drawn = drawing([*read(folder).runs, *cut(folder)])
     drawn.savefig(path, dpi=110)
     plt.close(drawn)
 
 
-def drawing(setting: Setting) -> Figure:
+def drawing(runs: Sequence[Run]) -> Figure:
     """Reward and share of negative groups over the updates, a line a run."""
     fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     columns = {"reward": "mean reward of sampled answers", "negative_share": "negative groups"}
-    others = dict(
-        zip(setting.labels, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False)
-    )
+    labels = dict.fromkeys(run.label for run in runs)
+    others = dict(zip(labels, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
     for ax, (column, name) in zip(axes, columns.items(), strict=True):
         shown = set[str]()
-        for run in setting.runs:
+        for run in runs:
             values = 100 * moving_average(run.metrics[column].to_numpy(), WINDOW)
             ax.plot(
                 run.metrics["step"],

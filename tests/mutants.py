@@ -389,6 +389,13 @@ MUTANTS = [
         "rlvr/test_packing.py::test_a_row_alone_is_as_exact_as_beside_another",
     ),
     Mutant(
+        "packing: a row alone hands on its gradient as it comes",
+        "rlvr/attention.py",
+        "return grad.contiguous()",
+        "return grad",
+        "rlvr/test_packing.py::test_a_row_alone_always_lies_the_same_in_memory",
+    ),
+    Mutant(
         "head: under a frozen one the loss has no say in the gradient",
         "rlvr/logprobs.py",
         "(grad.unsqueeze(-1) * slopes)",

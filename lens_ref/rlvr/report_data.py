@@ -41,7 +41,10 @@ CURVE_COLUMNS = ("method", "seed", "step", "level", *PASS_COLUMNS)
 UPDATE_METRICS = ("reward", "negative_share", "neg_to_mixed_rms", "entropy", "mean_length")
 UPDATE_COLUMNS = ("method", "seed", "step", *UPDATE_METRICS)
 TEXT = ("question", "level", "kind", "method", "adapter")
-INCIDENTAL = ("methods", "seed", "steps", "device", "checkpoint", "verifier")
+INCIDENTAL = (
+    *("methods", "seed", "steps", "device", "checkpoint", "verifier"),
+    *("rollout.vllm.memory_share", "rollout.vllm.cache_gb", "rollout.vllm.sleep"),
+)
 """Settings in which runs may differ and still be compared update by update."""
 
 
@@ -248,5 +251,5 @@ def differing_settings(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     return [
         key
         for key, value in flat_a.items()
-        if key.split(".")[0] not in INCIDENTAL and key in flat_b and flat_b[key] != value
+        if not {key, key.split(".")[0]} & {*INCIDENTAL} and key in flat_b and flat_b[key] != value
     ]

@@ -465,6 +465,15 @@ def test_paths_are_cut_and_other_slashes_kept() -> None:
                                             "tokens / s", "a/b"]  # fmt: skip
 
 
+def test_a_samplers_memory_sets_no_runs_apart() -> None:
+    """Of vLLM's settings, what it samples with does."""
+    one = {"rollout": {"vllm": {"memory_share": 0.15, "cache_gb": None, "quantization": None}}}
+    two = {"rollout": {"vllm": {"memory_share": "auto", "cache_gb": 6, "quantization": None}}}
+    assert report_data.differing_settings(one, two) == []
+    two["rollout"]["vllm"]["quantization"] = "bitsandbytes"
+    assert report_data.differing_settings(one, two) == ["rollout.vllm.quantization"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
