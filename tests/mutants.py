@@ -375,6 +375,13 @@ MUTANTS = [
         "rlvr/test_packing.py::test_the_head_by_hand",
     ),
     Mutant(
+        "checkpoint: not before an evaluation",
+        "rlvr/trainer.py",
+        "if saves:  # an evaluation",
+        "if False:  # an evaluation",
+        "rlvr/test_resume.py::test_killed_within_the_last_evaluation",
+    ),
+    Mutant(
         "packing: boundaries between rows ignored",
         "rlvr/attention.py",
         "zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)",

@@ -83,7 +83,7 @@ class Trainer:
         self.train_prompts = encode_prompts(policy, config, data.train)
         self.test_prompts = encode_prompts(policy, config, data.test)
         self.step = 0
-        self.saved: int | None = None  # the step of the newest checkpoint
+        self.saved: tuple[int, bool] | None = None  # the newest checkpoint: step, evaluated there
         self.batch: Batch | None = None
         self.refused: dict[int, str] = {}  # why the method took no question i of it
         self.skipped: list[int] = []  # updates that were not made, for a bad number
@@ -147,11 +147,14 @@ class Trainer:
         config = self.config
         per_batch = config.loss.updates_per_rollout
         while True:
-            if self._evaluation_due():
-                self._evaluate()
             last = self.step >= config.steps
             every = config.checkpoint.every
-            if last or (every and self.step and self.step % every == 0):
+            saves = last or bool(every and self.step and self.step % every == 0)
+            if self._evaluation_due():
+                if saves:  # an evaluation is long, and may be killed
+                    self._save()
+                self._evaluate()
+            if saves:
                 self._save()
             if last:
                 return
@@ -321,7 +324,8 @@ class Trainer:
         self.logs.evals.append(found.rows)
 
     def _save(self) -> None:
-        if self.saved == self.step:  # a batch sampled since then would be sampled again
+        now = (self.step, self.logs.evaluated(self.step))
+        if self.saved == now:  # a batch sampled since then would be sampled again
             return
         self.folder.sync()  # a checkpoint counts on the rows before it, power cut or not
         progress = Progress(
@@ -330,7 +334,7 @@ class Trainer:
             seconds=self._seconds(),
             verdicts=dict(self.verdicts),
             skipped=self.skipped,
-            evaluated=self.logs.evaluated(self.step),
+            evaluated=now[1],
             method=self.treatment.state,
             rows=self.logs.counts(self.step, self._sampled()),
             settings=to_dict(self.config),
@@ -345,7 +349,7 @@ class Trainer:
             progress.to_json(),
             self.config.checkpoint.keep,
         )
-        self.saved = self.step
+        self.saved = now
 
     def _sampled(self) -> int:
         """The last step at which a batch may have been sampled: the next one is sampled at `step`,
@@ -360,7 +364,7 @@ class Trainer:
         state, self.batch = checkpoint.restore(newest, self.policy, self.updater.optimizer)
         now = Progress.from_json(state, newest)
         check_fits(now, self.batch, self.treatment.state, self.config, newest)
-        self.step = self.saved = now.step
+        self.step, self.saved = now.step, (now.step, now.evaluated)
         self.logs.go_on(now.step, self._sampled(), now.rows, now.evaluated)
         self.tokens, self.skipped, self.seconds_before = now.tokens, now.skipped, now.seconds
         self.verdicts, self.treatment.state = Counter(now.verdicts), now.method

@@ -224,7 +224,7 @@ def test_a_step_beyond_the_end_ends_the_loop(tmp_path: Path) -> None:
     made = trainer(RunFolder.create(tmp_path, small_config(eval__every=0, steps=4)))
     made.step = 5
     made._loop()
-    assert made.saved == 5
+    assert made.saved == (5, False)
 
 
 # --- settings -------------------------------------------------------------------------------------

@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lens_ref.rlvr import checkpoint
+from lens_ref.rlvr import checkpoint, evaluation
 from lens_ref.rlvr.errors import Interrupted
 from lens_ref.rlvr.run_folder import RunFolder
+from lens_ref.rlvr.update import Updater
 from tests.rlvr.helpers import small_config
 from tests.rlvr.runs import (
     Killed,
@@ -138,6 +140,32 @@ def test_killed_without_a_chance_to_save(straight: Path, tmp_path: Path) -> None
     trainer(folder).run()
     assert_same_run(folder.path, straight)
     assert not half.exists()
+
+
+def test_killed_within_the_last_evaluation(
+    straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It alone is done again: all updates are in a checkpoint before it begins."""
+    folder = RunFolder.create(tmp_path, small_config())
+    evaluate, step = evaluation.evaluate, Updater.step
+
+    def killed(*args: Any) -> Any:
+        if args[-1] == 8:
+            raise Killed
+        return evaluate(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "evaluate", killed)
+        with pytest.raises(Killed):
+            trainer(folder).run()
+    newest = checkpoint.latest(folder.path / "checkpoints")
+    assert newest is not None
+    assert newest.name == "step-8"
+    updates: list[int] = []
+    monkeypatch.setattr(Updater, "step", lambda *args: updates.append(1) or step(*args))
+    trainer(folder).run()
+    assert updates == []
+    assert_same_run(folder.path, straight)
 
 
 def test_killed_before_the_first_checkpoint(straight: Path, tmp_path: Path) -> None:
