@@ -59,16 +59,25 @@ def updates(name: str, part: dict[str, Any] | None) -> str:
                 f"{found['mfu_4n']:.2f} |"
             )
     ratios = part.get("ratios") or {}
-    times = [
-        f"{ratio:.2f} × {title}"
-        for key, title in (("hf_peft", "Hugging Face + PEFT"), ("trl", "TRL"))
-        if (ratio := ratios.get(key))
-    ]
+    names = {
+        "hf_peft": "Hugging Face + PEFT",
+        "hf_peft_autocast": "the same under autocast",
+        "trl": "TRL",
+    }
+    times = [f"{ratio:.2f} × {name}" for key, name in names.items() if (ratio := ratios.get(key))]
     if times:
-        rows += ["", f"Within {part['memory_limit_gb']:.0f} GB: {' and '.join(times)}."]
+        rows += ["", f"Within {part['memory_limit_gb']:.0f} GB: {', '.join(times)}{apart(part)}."]
     if "profile" in part:
         rows += ["", limits(part)]
     return "\n".join(rows)
+
+
+def apart(part: dict[str, Any]) -> str:
+    """How far the timed updates of the fastest one within the memory lie apart."""
+    found = part["variants"].get(part.get("best_within_memory"), {})
+    if "slowest" not in found:
+        return ""
+    return f" (medians; ours took {spread([found['fastest'], found['slowest']])} s)"
 
 
 def packed(part: dict[str, Any] | None) -> str:
@@ -95,8 +104,8 @@ def limits(part: dict[str, Any]) -> str:
     told = ", ".join(f"{name} {seconds / profile['busy']:.0%}" for name, seconds in shares)
     limit = f"within {part['memory_limit_gb']:.0f} GB"
     return (
-        f"Of the {profile['wall']:.2f} s of the fastest one {limit} the GPU computes "
-        f"{profile['busy']:.2f}: {told}."
+        f"Of the {profile['wall']:.2f} s of another update of the fastest one {limit} the GPU "
+        f"computes {profile['busy']:.2f}: {told}."
     )
 
 

@@ -64,7 +64,8 @@ def page(folder: Path) -> str:
         *in_training([*setting.runs, *cut(folder)]),
         signals(setting.committed.updates, setting.labels, "runs"),
         *by_quarter(setting),
-        "![Mean reward of the sampled answers and share of negative groups during training.]"
+        "![Mean reward of the sampled answers and share of negative groups during training, all "
+        "runs.]"
         "(gsm8k.png)",
         *(f"{display(label)}: {told(setting, label, it)}." for label, it in found.items() if it),
     )
@@ -95,13 +96,22 @@ def cut(folder: Path) -> list[Run]:
     beside = folder.with_name(f"{folder.name}-cut")
     if not beside.is_dir():
         return []
-    first, runs = read_runs(folder)[0], read_runs(beside)
+    done, runs = read_runs(folder), read_runs(beside)
+    known = {(run.label, run.seed) for run in done}
     for run in runs:
-        check_origin(run, first)
-        if differing_settings(first.config, run.config):
-            raise UserError(f"{run.path} has other settings than {first.path}")
-        if len(run.metrics) != run.config["steps"] or run.evals["step"].max() > 0:
+        check_origin(run, done[0])
+        if differing_settings(done[0].config, run.config):
+            raise UserError(f"{run.path} has other settings than {done[0].path}")
+        steps = done[0].config["steps"]
+        whole = run.metrics["step"].tolist() == list(range(1, steps + 1))
+        if run.finished or not whole or set(run.evals["step"]) != {0}:
             raise UserError(f"{run.path}: all updates and no evaluation after them were expected")
+        if (run.label, run.seed) in known or run.path.name != f"{run.label}-seed{run.seed}":
+            raise UserError(f"{run.path} is there twice, or misnamed")
+        known.add((run.label, run.seed))
+    for run in [*done, *runs]:
+        if not np.isfinite(run.metrics["reward"].to_numpy(dtype=float)).all():
+            raise UserError(f"{run.path}: a reward is missing")
     return runs
 
 
@@ -250,11 +260,12 @@ def in_training(runs: Sequence[Run]) -> list[str]:
     said = [
         f"{counted(len(unevaluated), 'more run')} ({of_seeds}) had all "
         "their updates and were ended from outside in the last evaluation: of these there is no "
-        "pass@1 after training, and the table is without them. What all runs have is the mean "
-        "reward of the answers they sampled while they were trained, which this comparison was not "
-        "planned for."
+        "pass@1 after training, and the tables are without them. All runs have the mean reward of "
+        "the answers that they sampled while they were trained; to compare that was not planned."
     ]
     for label in dict.fromkeys(run.label for run in runs if run.label != BASELINE):
+        if not reward_changes(runs, label, updates):
+            continue
         parts = []
         for last in (updates, updates // 4):
             by_seed = reward_changes(runs, label, last)
@@ -349,16 +360,19 @@ def headline(folder: Path) -> tuple[list[str], int]:
     shows = f" ({limit:.1f} points would probably have shown)" if limit else ""
     unevaluated = cut(folder)
     rewards = reward_changes([*setting.runs, *unevaluated], LENS, base[0].step)
+    lost = len({run.seed for run in unevaluated} & set(rewards))
     meanwhile = (
-        f" Mean reward while they were trained, {counted(len(rewards), 'seed')}: "
+        f" Mean reward in training, LENS minus GRPO, {len(rewards)} seeds ({lost} of them cut "
+        "before their last evaluation; not a planned comparison): "
         f"{in_words(t_interval(np.array(list(rewards.values()))))}."
+        if lost
+        else ""
     )
     return [
         f"- **{setting.title}** ({counted(len(seeds), 'seed')}, {base[0].step} updates, "
         f"{len(tested_at_end(base[0])):,} test questions, {ORIGINS.get(hashes(base[0])[0], '')}"
         f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from {start} to {end}.",
-        f"  LENS as printed: {told(setting, LENS, change)}{shows}."
-        f"{meanwhile if unevaluated else ''}",
+        f"  LENS as printed: {told(setting, LENS, change)}{shows}.{meanwhile}",
     ], len(setting.runs)
 
 

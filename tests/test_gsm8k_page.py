@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -235,7 +236,24 @@ def test_runs_that_were_never_evaluated_tell_their_rewards_alone(page: Any, tmp_
     )
     lines, runs = page.headline(done)
     assert runs == 2
-    assert " Mean reward while they were trained, 2 seeds: −2.5 points, 95 %" in lines[1]
+    assert (
+        " Mean reward in training, LENS minus GRPO, 2 seeds (1 of them cut before their last "
+        "evaluation; not a planned comparison): −2.5 points, 95 %" in lines[1]
+    )
+    shutil.copytree(path, twice := beside / "lens-seed0")
+    with pytest.raises(UserError, match="lens-seed0 is there twice, or misnamed"):
+        page.page(done)
+    shutil.rmtree(twice)
+    without = (path / "metrics.csv").read_text().replace("8,0.3,", "8,,")
+    whole = (path / "metrics.csv").read_text()
+    (path / "metrics.csv").write_text(without)
+    with pytest.raises(UserError, match="a reward is missing"):
+        page.headline(done)
+    (path / "metrics.csv").write_text(whole)
+    (beside / "grpo-seed1").rename(beside / "grpo-seed4")
+    with pytest.raises(UserError, match="grpo-seed4 is there twice, or misnamed"):
+        page.page(done)
+    (beside / "grpo-seed4").rename(beside / "grpo-seed1")
     rows = (path / "metrics.csv").read_text()
     (path / "metrics.csv").write_text("\n".join(rows.splitlines()[:-1]) + "\n")
     with pytest.raises(UserError, match="all updates and no evaluation after them"):

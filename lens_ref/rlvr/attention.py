@@ -109,9 +109,15 @@ def _alone(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> 
 class _TokenByToken(torch.autograd.Function):
     """The tensor itself; its gradient is laid out contiguously."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(x: Tensor) -> Tensor:  # type: ignore[override]
         return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]

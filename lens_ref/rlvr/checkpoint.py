@@ -15,7 +15,7 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,8 @@ def save(
 ) -> Path:
     """Write `step-<n>` beside the others and drop all but the newest `keep` up to it.
 
-    A later one is damaged, or this run would have gone on from it: it goes too.
+    A later one is damaged, or this run would have gone on from it: it goes too. One of the same
+    step stands aside until the new one is in its place: see `put_back`.
 
     Args:
         folder: the run's `checkpoints`.
@@ -76,21 +77,37 @@ def save(
         (temporary / HASHES).write_text(hashes, encoding="utf-8")
         for path in [*temporary.rglob("*"), temporary]:
             sync(path)
-        shutil.rmtree(final, ignore_errors=True)
+        if final.exists():
+            final.rename(_aside(final))
         temporary.rename(final)
         sync(folder)
         kept = [path for path in checkpoints(folder) if _step(path) <= step][-keep:]
-        for old in [*checkpoints(folder), *folder.glob(".step-*.tmp")]:  # .tmp: of killed runs
+        left = [path for end in ("old", "tmp") for path in folder.glob(f".step-*.{end}")]
+        for old in [*checkpoints(folder), *left]:
             if old not in kept:
                 shutil.rmtree(old)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        with suppress(OSError):
+            put_back(folder)
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise UserError(
             f"cannot write the checkpoint {final}: {reason}; earlier checkpoints are intact, "
             f"make room and go on with --resume {folder.parent}"
         ) from error
     return final
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+def put_back(folder: Path) -> None:
+    """Give a checkpoint its name again that was killed while it was being replaced."""
+    for aside in folder.glob(".step-*.old"):
+        path = folder / aside.name[1 : -len(".old")]
+        if not path.exists():
+            aside.rename(path)
 
 
 def checkpoints(folder: Path) -> list[Path]:

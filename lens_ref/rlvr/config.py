@@ -85,9 +85,9 @@ class VllmConfig:
     """The vLLM engine, which runs inside the training process."""
 
     memory_share: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"  # of the GPU
-    # keys and values; None: what is left of the share, which vLLM measures while nothing else may
-    # touch the GPU. With a number several runs may start on one GPU at once
-    cache_gb: Positive | None = None
+    # keys and values, instead of a share. None: what is left of the share, measured while nothing
+    # else may touch the GPU. With a number several runs may start on one GPU at once
+    cache_gb: Annotated[float, Field(ge=0.01, le=10_000)] | None = None
     max_sequences: Count = 512  # answers in flight at once
     sleep: bool | Literal["auto"] = "auto"  # free its memory during updates; auto: if it must
     eager: bool = False  # no compilation, no CUDA graphs: starts in seconds, samples more slowly
@@ -96,6 +96,10 @@ class VllmConfig:
     logprobs: Literal["auto", "all"] = "auto"
     # "bitsandbytes": the sampler's weights in 4 bits, as the trainer's are under QLoRA
     quantization: Literal["bitsandbytes"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.cache_gb is not None and self.memory_share != "auto":
+            raise ValueError("memory_share and cache_gb: set one of them, not both")
 
 
 @dataclass(frozen=True, config=STRICT)

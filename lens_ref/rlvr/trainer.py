@@ -357,6 +357,7 @@ class Trainer:
         return self.step if self.batch is not None else self.step - 1
 
     def _resume(self) -> None:
+        checkpoint.put_back(self.checkpoints)
         newest = checkpoint.latest(self.checkpoints)
         if newest is None:
             self.logs.begin()

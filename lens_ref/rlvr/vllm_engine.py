@@ -155,7 +155,7 @@ def memory_share(shape: Shape | None, config: Config, longest_prompt: int, card:
         card: bytes.
 
     Raises:
-        UserError: the weights alone are too large.
+        UserError: the weights alone are too large, or with a cache of `cache_gb`.
     """
     allowed = card
     if config.model.memory_gb is not None:
@@ -176,7 +176,14 @@ def memory_share(shape: Shape | None, config: Config, longest_prompt: int, card:
             f"in {gigabytes(int(largest))}, {LARGEST_SHARE:.0%} of {gigabytes(allowed)}: set "
             "rollout.vllm.memory_share yourself, use 4-bit weights, or rollout.engine=hf"
         )
-    return min(weights + keys_and_values + logits + WORKSPACE, largest) / card
+    needed = weights + keys_and_values + logits + WORKSPACE
+    if settings.cache_gb is not None and needed > largest:
+        raise UserError(
+            f"rollout.vllm.cache_gb={settings.cache_gb:g} and what else vLLM takes are "
+            f"{gigabytes(int(needed))}: more than {gigabytes(int(largest))}, "
+            f"{LARGEST_SHARE:.0%} of {gigabytes(allowed)}; the trainer needs the rest"
+        )
+    return min(needed, largest) / card
 
 
 def may_sleep(device: torch.device, config: Config, taken: float) -> bool:

@@ -168,6 +168,30 @@ def test_killed_within_the_last_evaluation(
     assert_same_run(folder.path, straight)
 
 
+def test_killed_while_a_checkpoint_was_replaced(
+    straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the last evaluation the last step's is written again: nothing is lost in between."""
+    folder = RunFolder.create(tmp_path, small_config(checkpoint__keep=1))
+    rename = Path.rename
+
+    def killed(path: Path, target: Path) -> Path:
+        if path.name == ".step-8.tmp" and (path.parent / ".step-8.old").exists():
+            raise Killed
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(Killed):
+            trainer(folder).run()
+    left = sorted(path.name for path in (folder.path / "checkpoints").iterdir())
+    assert left == [".step-8.old", ".step-8.tmp"]
+    monkeypatch.setattr(Updater, "step", None)  # none is made
+    trainer(folder).run()
+    assert_same_run(folder.path, straight)
+    assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["step-8"]
+
+
 def test_killed_before_the_first_checkpoint(straight: Path, tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, small_config())
     with pytest.raises(Killed):

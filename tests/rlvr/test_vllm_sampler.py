@@ -180,8 +180,10 @@ def test_a_cache_of_a_given_size_is_not_measured(
     made, _ = make(config_for(folders["llama"], rollout__vllm={"cache_gb": 1.5}))
     assert fake.llm.keywords["kv_cache_memory_bytes"] == 1_500_000_000
     made.close()
-    with pytest.raises(UserError, match="cache_gb"):
-        config_for(folders["llama"], rollout__vllm={"cache_gb": 0})
+    both = {"cache_gb": 6, "memory_share": 0.2}
+    for refused in ({"cache_gb": 0}, {"cache_gb": 1e9}, {"cache_gb": "nan"}, both):
+        with pytest.raises(UserError, match="cache_gb"):
+            config_for(folders["llama"], rollout__vllm=refused)
 
 
 def test_starting_leaves_the_random_state_alone(install: Install, folders: dict[str, Path]) -> None:
@@ -610,6 +612,8 @@ def test_the_share_of_memory() -> None:
     assert halved == pytest.approx((0.484 + 1.024 + 0.3072 + 1.5) / 80, rel=1e-4)
     given = share(80e9, rollout__vllm={"cache_gb": 6})
     assert given == pytest.approx((0.484 + 6 + 0.6144 + 1.5) / 80, rel=1e-4)
+    with pytest.raises(UserError, match=r"cache_gb=6 and what else .* 8.6 GB: more than 8.1 GB"):
+        share(18e9, rollout__vllm={"cache_gb": 6})
     assert share(8e9) == pytest.approx(0.45)
     assert share(80e9, model__memory_gb=8) == pytest.approx(0.45 * 8 / 80)
     with pytest.raises(UserError, match=r"0.5 GB\) leaves no room for its cache in 1.8 GB, 45%"):
