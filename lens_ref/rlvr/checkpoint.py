@@ -103,10 +103,12 @@ def _aside(path: Path) -> Path:
 
 
 def put_back(folder: Path) -> None:
-    """Give a checkpoint its name again that was killed while it was being replaced."""
+    """Give a checkpoint its name again whose replacement was killed before it was there."""
     for aside in folder.glob(".step-*.old"):
         path = folder / aside.name[1 : -len(".old")]
-        if not path.exists():
+        if path.exists():
+            shutil.rmtree(aside)
+        else:
             aside.rename(path)
 
 

@@ -168,8 +168,9 @@ def test_killed_within_the_last_evaluation(
     assert_same_run(folder.path, straight)
 
 
+@pytest.mark.parametrize("renamed", [False, True])
 def test_killed_while_a_checkpoint_was_replaced(
-    straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renamed: bool
 ) -> None:
     """After the last evaluation the last step's is written again: nothing is lost in between."""
     folder = RunFolder.create(tmp_path, small_config(checkpoint__keep=1))
@@ -177,6 +178,8 @@ def test_killed_while_a_checkpoint_was_replaced(
 
     def killed(path: Path, target: Path) -> Path:
         if path.name == ".step-8.tmp" and (path.parent / ".step-8.old").exists():
+            if renamed:
+                rename(path, target)
             raise Killed
         return rename(path, target)
 
@@ -185,7 +188,7 @@ def test_killed_while_a_checkpoint_was_replaced(
         with pytest.raises(Killed):
             trainer(folder).run()
     left = sorted(path.name for path in (folder.path / "checkpoints").iterdir())
-    assert left == [".step-8.old", ".step-8.tmp"]
+    assert left == [".step-8.old", "step-8" if renamed else ".step-8.tmp"]
     monkeypatch.setattr(Updater, "step", None)  # none is made
     trainer(folder).run()
     assert_same_run(folder.path, straight)
