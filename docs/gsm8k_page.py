@@ -20,18 +20,11 @@ from reproduction_page import (  # beside this file
     signals,
 )
 
-from lens_ref.reporting.settings import Estimate, Setting, at_end
+from lens_ref.reporting.settings import Estimate, Setting, at_end, quarter, same_setting
 from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
-from lens_ref.rlvr.report_data import (
-    BASELINE,
-    LENS,
-    Run,
-    differing_settings,
-    display,
-    read_runs,
-)
+from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, read_runs
 from lens_ref.rlvr.report_verdict import bounds, counted, percent, signed
 from lens_ref.rlvr.statistics import Interval, detectable, moving_average, t_interval
 
@@ -61,7 +54,7 @@ def page(folder: Path) -> str:
     sections = (
         what_was_run(setting.runs),
         by_arm(setting, found),
-        *in_training([*setting.runs, *cut(folder)]),
+        *in_training([*setting.runs, *cut(folder, setting.runs)]),
         signals(setting.committed.updates, setting.labels, "runs"),
         *by_quarter(setting),
         "![Mean reward of the sampled answers and share of negative groups during training, all "
@@ -87,8 +80,11 @@ def read(folder: Path) -> Setting:
     return Setting("Qwen2.5-Coder-0.5B on GSM8K", "gsm8k", tuple(runs))
 
 
-def cut(folder: Path) -> list[Run]:
+def cut(folder: Path, done: Sequence[Run]) -> list[Run]:
     """The runs beside a folder of finished ones that had all their updates and no last evaluation.
+
+    Args:
+        done: the finished ones.
 
     Raises:
         UserError: one of them lacks updates, was evaluated after them, or differs in its settings.
@@ -96,14 +92,13 @@ def cut(folder: Path) -> list[Run]:
     beside = folder.with_name(f"{folder.name}-cut")
     if not beside.is_dir():
         return []
-    done, runs = read_runs(folder), read_runs(beside)
+    runs = read_runs(beside)
     known = {(run.label, run.seed) for run in done}
     for run in runs:
         check_origin(run, done[0])
-        if differing_settings(done[0].config, run.config):
+        if not same_setting(done[0], run):
             raise UserError(f"{run.path} has other settings than {done[0].path}")
-        steps = done[0].config["steps"]
-        whole = run.metrics["step"].tolist() == list(range(1, steps + 1))
+        whole = run.metrics["step"].tolist() == list(range(1, run.config["steps"] + 1))
         if run.finished or not whole or set(run.evals["step"]) != {0}:
             raise UserError(f"{run.path}: all updates and no evaluation after them were expected")
         if (run.label, run.seed) in known or run.path.name != f"{run.label}-seed{run.seed}":
@@ -254,41 +249,53 @@ def in_training(runs: Sequence[Run]) -> list[str]:
     unevaluated = [run for run in runs if not run.finished]
     if not unevaluated:
         return []
-    seeds = sorted({run.seed for run in unevaluated})
-    of_seeds = f"seed{'s' if len(seeds) > 1 else ''} {listed(list(map(str, seeds)))}"
-    updates = len(runs[0].metrics)
+    cut_seeds = [str(seed) for seed in sorted({run.seed for run in unevaluated})]
+    of_seeds = f"seed{'s' if len(cut_seeds) > 1 else ''} {listed(cut_seeds)}"
     said = [
         f"{counted(len(unevaluated), 'more run')} ({of_seeds}) had all "
         "their updates and were ended from outside in the last evaluation: of these there is no "
         "pass@1 after training, and the tables are without them. All runs have the mean reward of "
         "the answers that they sampled while they were trained; to compare that was not planned."
     ]
+    means = {
+        "all updates": mean_reward,
+        f"the last {len(runs[0].metrics) // 4}": lambda run: quarter(run, "reward", last=True),
+    }
     for label in dict.fromkeys(run.label for run in runs if run.label != BASELINE):
-        if not reward_changes(runs, label, updates):
-            continue
-        parts = []
-        for last in (updates, updates // 4):
-            by_seed = reward_changes(runs, label, last)
-            changes = np.array(list(by_seed.values()))
-            which = "all updates" if last == updates else f"the last {last}"
-            mean = f", mean {signed(changes.mean())}" if len(changes) > 1 else ""
-            numbers = listed(list(map(signed, changes)))
-            parts.append(f"{numbers} over {which}{mean}{with_seeds(changes)}")
-        pairs = listed(list(map(str, by_seed)))
-        said.append(f"{display(label)} minus GRPO, points, by seed ({pairs}): {'; '.join(parts)}.")
+        found = {which: reward_changes(runs, label, mean) for which, mean in means.items()}
+        parts = [
+            f"{listed(list(map(signed, changes.values())))} over {which}{in_the_mean(changes)}"
+            for which, changes in found.items()
+            if changes
+        ]
+        if parts:
+            seeds = listed(list(map(str, found["all updates"])))
+            said.append(
+                f"{display(label)} minus GRPO, points, by seed ({seeds}): {'; '.join(parts)}."
+            )
     return [" ".join(said)]
 
 
-def reward_changes(runs: Sequence[Run], label: str, last: int) -> dict[int, float]:
-    """Mean reward over the last updates minus GRPO's, points, by common seed."""
-    rewards = {
-        (run.label, run.seed): 100 * run.metrics["reward"].to_numpy()[-last:].mean() for run in runs
-    }
-    return {
-        seed: rewards[label, seed] - rewards[BASELINE, seed]
-        for name, seed in sorted(rewards)
-        if name == label and (BASELINE, seed) in rewards
-    }
+def mean_reward(run: Run) -> float:
+    """Of all answers that were sampled in training."""
+    return float(run.metrics["reward"].mean())
+
+
+def reward_changes(
+    runs: Sequence[Run], label: str, mean: Callable[[Run], float]
+) -> dict[int, float]:
+    """A method's mean rewards minus GRPO's, points, by common seed."""
+    base, own = (
+        {run.seed: 100 * mean(run) for run in runs if run.label == name}
+        for name in (BASELINE, label)
+    )
+    return {seed: own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())}
+
+
+def in_the_mean(changes: dict[int, float]) -> str:
+    """The mean over several seeds with Student's interval, to be said after the numbers."""
+    array = np.array(list(changes.values()))
+    return f", mean {signed(array.mean())}{with_seeds(array)}" if len(array) > 1 else ""
 
 
 def found_by(setting: Setting, label: str) -> float | None:
@@ -358,8 +365,8 @@ def headline(folder: Path) -> tuple[list[str], int]:
     start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
     limit = found_by(setting, LENS) if change.over == "seeds" else None
     shows = f" ({limit:.1f} points would probably have shown)" if limit else ""
-    unevaluated = cut(folder)
-    rewards = reward_changes([*setting.runs, *unevaluated], LENS, base[0].step)
+    unevaluated = cut(folder, setting.runs)
+    rewards = reward_changes([*setting.runs, *unevaluated], LENS, mean_reward)
     lost = len({run.seed for run in unevaluated} & set(rewards))
     meanwhile = (
         f" Mean reward in training, LENS minus GRPO, {len(rewards)} seeds ({lost} of them cut "
@@ -384,7 +391,8 @@ def before(run: Run, column: str) -> float:
 
 def figure(folder: Path, path: Path) -> None:
     """Write the figure of the page."""
-    drawn = drawing([*read(folder).runs, *cut(folder)])
+    runs = read(folder).runs
+    drawn = drawing([*runs, *cut(folder, runs)])
     drawn.savefig(path, dpi=110)
     plt.close(drawn)
 

@@ -204,15 +204,14 @@ def cut_run(folder: Path, method: str, seed: int, rewards: Sequence[float]) -> P
     """A run of eight updates with these rewards, never evaluated after them."""
     a_run(folder, method, seed, (0, 0, 0, 0))
     path = folder / f"{method}-seed{seed}"
-    manifest = json.loads((path / "manifest.json").read_text()) | {"status": "running"}
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    change_manifest(path, status="running")
     head, *rows = (path / "metrics.csv").read_text().splitlines()
     lines = [",".join((str(i), str(r), *row.split(",")[2:])) for i, (r, row) in
              enumerate(zip(rewards, rows, strict=True), start=1)]  # fmt: skip
     (path / "metrics.csv").write_text("\n".join((head, *lines)) + "\n")
-    for name, column in (("eval.csv", 0), ("eval_counts.csv", 0)):
+    for name in ("eval.csv", "eval_counts.csv"):
         head, *rows = (path / name).read_text().splitlines()
-        kept = [row for row in rows if row.split(",")[column] == "0"]
+        kept = [row for row in rows if row.startswith("0,")]
         (path / name).write_text("\n".join((head, *kept)) + "\n")
     return path
 
@@ -244,23 +243,19 @@ def test_runs_that_were_never_evaluated_tell_their_rewards_alone(page: Any, tmp_
     with pytest.raises(UserError, match="lens-seed0 is there twice, or misnamed"):
         page.page(done)
     shutil.rmtree(twice)
-    without = (path / "metrics.csv").read_text().replace("8,0.3,", "8,,")
-    whole = (path / "metrics.csv").read_text()
-    (path / "metrics.csv").write_text(without)
+    rows = (path / "metrics.csv").read_text()
+    (path / "metrics.csv").write_text(rows.replace("8,0.3,", "8,,"))
     with pytest.raises(UserError, match="a reward is missing"):
         page.headline(done)
-    (path / "metrics.csv").write_text(whole)
+    (path / "metrics.csv").write_text(rows)
     (beside / "grpo-seed1").rename(beside / "grpo-seed4")
     with pytest.raises(UserError, match="grpo-seed4 is there twice, or misnamed"):
         page.page(done)
     (beside / "grpo-seed4").rename(beside / "grpo-seed1")
-    rows = (path / "metrics.csv").read_text()
     (path / "metrics.csv").write_text("\n".join(rows.splitlines()[:-1]) + "\n")
     with pytest.raises(UserError, match="all updates and no evaluation after them"):
         page.page(done)
     (path / "metrics.csv").write_text(rows)
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["policy"] = {"sha256": "0" * 64}
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    change_manifest(path, policy={"sha256": "0" * 64})
     with pytest.raises(UserError, match="other weights or questions"):
         page.page(done)

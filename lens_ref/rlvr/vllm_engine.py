@@ -166,9 +166,10 @@ def memory_share(shape: Shape | None, config: Config, longest_prompt: int, card:
     settings = config.rollout.vllm
     weights = shape.parameters * (BYTES_IN_4_BITS if settings.quantization else 2.0)
     length = longest_prompt + config.rollout.max_new_tokens
-    keys_and_values = settings.max_sequences * length * shape.layers * 2 * shape.key_value * 2.0
-    if settings.cache_gb is not None:
-        keys_and_values = settings.cache_gb * 1e9
+    if settings.cache_gb is None:
+        cache = settings.max_sequences * length * shape.layers * 2 * shape.key_value * 2.0
+    else:
+        cache = settings.cache_gb * 1e9
     logits = 3 * 4 * settings.max_sequences * shape.vocabulary
     if weights + WORKSPACE > largest:
         raise UserError(
@@ -176,7 +177,7 @@ def memory_share(shape: Shape | None, config: Config, longest_prompt: int, card:
             f"in {gigabytes(int(largest))}, {LARGEST_SHARE:.0%} of {gigabytes(allowed)}: set "
             "rollout.vllm.memory_share yourself, use 4-bit weights, or rollout.engine=hf"
         )
-    needed = weights + keys_and_values + logits + WORKSPACE
+    needed = weights + cache + logits + WORKSPACE
     if settings.cache_gb is not None and needed > largest:
         raise UserError(
             f"rollout.vllm.cache_gb={settings.cache_gb:g} and what else vLLM takes are "

@@ -178,7 +178,7 @@ STATED: list[Stated] = [
     (
         "docs/gpu.md",
         "on one card sampled about {:,} each",
-        lambda: int(round(median(cut_runs(), "rollout_tokens_per_second"), -3)),
+        lambda: int(round(sampling_speed(cut_runs()), -3)),
     ),
     (
         "docs/gpu.md",
@@ -317,9 +317,10 @@ def training_seconds(runs: list[Run]) -> float:
     return sum(spans) / len(spans)
 
 
-def median(runs: list[Run], column: str) -> float:
-    """Over all batches of some runs."""
-    return float(pd.concat([run.metrics for run in runs])[column].median())
+def sampling_speed(runs: list[Run]) -> float:
+    """Tokens/s, median over all batches."""
+    rows = pd.concat([run.metrics for run in runs])
+    return float(rows["rollout_tokens_per_second"].median())
 
 
 def advantage_milliseconds(*seeds: int) -> tuple[float, float]:
