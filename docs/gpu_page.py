@@ -29,7 +29,6 @@ def page(folder: Path) -> str:
     }
     sections = [
         *(updates(name, parts.get(f"update-{name}")) for name in MODELS),
-        packed(parts.get("update-llama-3.1-8b-packed")),
         rollouts(parts.get("rollouts")),
         step(parts.get("step"), parts.get("advantages")),
         growth(parts.get("growth")),
@@ -78,23 +77,6 @@ def apart(part: dict[str, Any]) -> str:
     if "slowest" not in found:
         return ""
     return f" (medians; ours took {spread([found['fastest'], found['slowest']])} s)"
-
-
-def packed(part: dict[str, Any] | None) -> str:
-    """The rows of Llama-3.1-8B laid end to end, and how much faster than the baseline beside it."""
-    if part is None:
-        return ""
-    variants = part["variants"]
-    base = variants["hf_peft_m4"]["tokens_per_second"]
-    told = [
-        f"{(speed := variants[label]['tokens_per_second']):,.0f} tokens/s with "
-        f"{title.removeprefix('this project, ')} ({speed / base:.2f} × Hugging Face + PEFT there)"
-        for label, title in own(part)
-    ]
-    return (
-        f"Those of this project are of padded rows, here of one length. Packed ({where(part)}): "
-        f"{', '.join(told)}. Where no row is padded, packing gains nothing."
-    )
 
 
 def limits(part: dict[str, Any]) -> str:

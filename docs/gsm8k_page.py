@@ -1,6 +1,5 @@
 """The measured part of docs/reproduction.md about Qwen2.5-Coder-0.5B on GSM8K, and its figure, from
-the run folders in results/reproduction-0.5b, and in results/reproduction-0.5b-cut those of runs
-that were trained to the end and then cut before they had been evaluated."""
+the run folders in results/reproduction-0.5b."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from reproduction_page import (  # beside this file
     signals,
 )
 
-from lens_ref.reporting.settings import Estimate, Setting, at_end, quarter, same_setting
+from lens_ref.reporting.settings import Estimate, Setting, at_end
 from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
@@ -54,11 +53,9 @@ def page(folder: Path) -> str:
     sections = (
         what_was_run(setting.runs),
         by_arm(setting, found),
-        *in_training([*setting.runs, *cut(folder, setting.runs)]),
         signals(setting.committed.updates, setting.labels, "runs"),
         *by_quarter(setting),
-        "![Mean reward of the sampled answers and share of negative groups during training, all "
-        "runs.]"
+        "![Mean reward of the sampled answers and share of negative groups during training.]"
         "(gsm8k.png)",
         *(f"{display(label)}: {told(setting, label, it)}." for label, it in found.items() if it),
     )
@@ -76,44 +73,9 @@ def read(folder: Path) -> Setting:
         check_alike(run, runs[0])
         if run.counts.empty:
             raise UserError(f"{run.path} has no eval_counts.csv, or an empty one")
-        check_origin(run, runs[0])
+        if hashes(run) != hashes(runs[0]):
+            raise UserError(f"{runs[0].path} and {run.path} are of other weights or questions")
     return Setting("Qwen2.5-Coder-0.5B on GSM8K", "gsm8k", tuple(runs))
-
-
-def cut(folder: Path, done: Sequence[Run]) -> list[Run]:
-    """The runs beside a folder of finished ones that had all their updates and no last evaluation.
-
-    Args:
-        done: the finished ones.
-
-    Raises:
-        UserError: one of them lacks updates, was evaluated after them, or differs in its settings.
-    """
-    beside = folder.with_name(f"{folder.name}-cut")
-    if not beside.is_dir():
-        return []
-    runs = read_runs(beside)
-    known = {(run.label, run.seed) for run in done}
-    for run in runs:
-        check_origin(run, done[0])
-        if not same_setting(done[0], run):
-            raise UserError(f"{run.path} has other settings than {done[0].path}")
-        whole = run.metrics["step"].tolist() == list(range(1, run.config["steps"] + 1))
-        if run.finished or not whole or set(run.evals["step"]) != {0}:
-            raise UserError(f"{run.path}: all updates and no evaluation after them were expected")
-        if (run.label, run.seed) in known or run.path.name != f"{run.label}-seed{run.seed}":
-            raise UserError(f"{run.path} is there twice, or misnamed")
-        known.add((run.label, run.seed))
-    for run in [*done, *runs]:
-        if not np.isfinite(run.metrics["reward"].to_numpy(dtype=float)).all():
-            raise UserError(f"{run.path}: a reward is missing")
-    return runs
-
-
-def check_origin(run: Run, first: Run) -> None:
-    """Raise UserError unless both began with the same weights and questions."""
-    if hashes(run) != hashes(first):
-        raise UserError(f"{first.path} and {run.path} are of other weights or questions")
 
 
 def hashes(run: Run) -> tuple[Any, ...]:
@@ -243,61 +205,6 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def in_training(runs: Sequence[Run]) -> list[str]:
-    """Mean reward of the sampled answers minus GRPO's, where runs without a last evaluation have
-    no more than that to say."""
-    unevaluated = [run for run in runs if not run.finished]
-    if not unevaluated:
-        return []
-    cut_seeds = [str(seed) for seed in sorted({run.seed for run in unevaluated})]
-    of_seeds = f"seed{'s' if len(cut_seeds) > 1 else ''} {listed(cut_seeds)}"
-    said = [
-        f"{counted(len(unevaluated), 'more run')} ({of_seeds}) had all "
-        "their updates and were ended from outside in the last evaluation: of these there is no "
-        "pass@1 after training, and the tables are without them. All runs have the mean reward of "
-        "the answers that they sampled while they were trained; to compare that was not planned."
-    ]
-    means = {
-        "all updates": mean_reward,
-        f"the last {len(runs[0].metrics) // 4}": lambda run: quarter(run, "reward", last=True),
-    }
-    for label in dict.fromkeys(run.label for run in runs if run.label != BASELINE):
-        found = {which: reward_changes(runs, label, mean) for which, mean in means.items()}
-        parts = [
-            f"{listed(list(map(signed, changes.values())))} over {which}{in_the_mean(changes)}"
-            for which, changes in found.items()
-            if changes
-        ]
-        if parts:
-            seeds = listed(list(map(str, found["all updates"])))
-            said.append(
-                f"{display(label)} minus GRPO, points, by seed ({seeds}): {'; '.join(parts)}."
-            )
-    return [" ".join(said)]
-
-
-def mean_reward(run: Run) -> float:
-    """Of all answers that were sampled in training."""
-    return float(run.metrics["reward"].mean())
-
-
-def reward_changes(
-    runs: Sequence[Run], label: str, mean: Callable[[Run], float]
-) -> dict[int, float]:
-    """A method's mean rewards minus GRPO's, points, by common seed."""
-    base, own = (
-        {run.seed: 100 * mean(run) for run in runs if run.label == name}
-        for name in (BASELINE, label)
-    )
-    return {seed: own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())}
-
-
-def in_the_mean(changes: dict[int, float]) -> str:
-    """The mean over several seeds with Student's interval, to be said after the numbers."""
-    array = np.array(list(changes.values()))
-    return f", mean {signed(array.mean())}{with_seeds(array)}" if len(array) > 1 else ""
-
-
 def found_by(setting: Setting, label: str) -> float | None:
     """Points of pass@1 that so many seeds would find; None where they don't differ at all."""
     changes = setting.seed_differences(label)
@@ -365,21 +272,11 @@ def headline(folder: Path) -> tuple[list[str], int]:
     start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
     limit = found_by(setting, LENS) if change.over == "seeds" else None
     shows = f" ({limit:.1f} points would probably have shown)" if limit else ""
-    unevaluated = cut(folder, setting.runs)
-    rewards = reward_changes([*setting.runs, *unevaluated], LENS, mean_reward)
-    lost = len({run.seed for run in unevaluated} & set(rewards))
-    meanwhile = (
-        f" Mean reward in training, LENS minus GRPO, {len(rewards)} seeds ({lost} of them cut "
-        "before their last evaluation; not a planned comparison): "
-        f"{in_words(t_interval(np.array(list(rewards.values()))))}."
-        if lost
-        else ""
-    )
     return [
         f"- **{setting.title}** ({counted(len(seeds), 'seed')}, {base[0].step} updates, "
         f"{len(tested_at_end(base[0])):,} test questions, {ORIGINS.get(hashes(base[0])[0], '')}"
         f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from {start} to {end}.",
-        f"  LENS as printed: {told(setting, LENS, change)}{shows}.{meanwhile}",
+        f"  LENS as printed: {told(setting, LENS, change)}{shows}.",
     ], len(setting.runs)
 
 
@@ -391,21 +288,21 @@ def before(run: Run, column: str) -> float:
 
 def figure(folder: Path, path: Path) -> None:
     """Write the figure of the page."""
-    runs = read(folder).runs
-    drawn = drawing([*runs, *cut(folder, runs)])
+    drawn = drawing(read(folder))
     drawn.savefig(path, dpi=110)
     plt.close(drawn)
 
 
-def drawing(runs: Sequence[Run]) -> Figure:
+def drawing(setting: Setting) -> Figure:
     """Reward and share of negative groups over the updates, a line a run."""
     fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     columns = {"reward": "mean reward of sampled answers", "negative_share": "negative groups"}
-    labels = dict.fromkeys(run.label for run in runs)
-    others = dict(zip(labels, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
+    others = dict(
+        zip(setting.labels, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False)
+    )
     for ax, (column, name) in zip(axes, columns.items(), strict=True):
         shown = set[str]()
-        for run in runs:
+        for run in setting.runs:
             values = 100 * moving_average(run.metrics[column].to_numpy(), WINDOW)
             ax.plot(
                 run.metrics["step"],

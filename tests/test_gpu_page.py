@@ -89,18 +89,6 @@ def test_the_tables(gpu_page: Any, tmp_path: Path) -> None:
     assert "30.0" not in text
 
 
-def test_packed_rows_beside_padded_ones(gpu_page: Any, tmp_path: Path) -> None:
-    own = {"budget": 4096, "recomputed": 0, "keeps_less": False}
-    variants = {
-        "hf_peft_m4": variant(10_000, 38.0),
-        "lens_ref_budget4096_recomputed0": variant(25_000, 17.9, **own),
-    }
-    write(tmp_path, "update-llama-3.1-8b-packed", finished=False, variants=variants)
-    page = gpu_page.page(tmp_path)
-    said = "25,000 tokens/s with 4,096 tokens at once (2.50 × Hugging Face + PEFT there)."
-    assert f"Packed (a card, torch 2.11.0; cut short): {said} Where no row is" in page
-
-
 def test_what_was_only_noted_says_so(gpu_page: Any, tmp_path: Path) -> None:
     run = {"updates": 7, "before": 0.25, "after": 0.5}
     small = {"recipe": "small", "asked_updates": 9, "test_questions": 11, "answers": 3}

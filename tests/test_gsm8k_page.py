@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -191,71 +190,10 @@ def test_the_figure(page: Any, tmp_path: Path) -> None:
     for seed in (0, 1):
         a_run(tmp_path / "runs", "grpo", seed, (0, 1, 2, 1))
     a_run(tmp_path / "runs", "lens:groups=mixed", 0, (1, 2, 3, 2), "0.002")
-    left, right = page.drawing(page.read(tmp_path / "runs").runs).axes
+    left, right = page.drawing(page.read(tmp_path / "runs")).axes
     assert [line.get_ydata()[-1] for line in left.lines] == pytest.approx([45.0] * 3)
     assert [line.get_ydata()[-1] for line in right.lines] == pytest.approx([37.5] * 3)
     named = [text.get_text() for text in left.get_legend().texts]
     assert named == ["GRPO", "LENS, mixed groups only"]
     page.figure(tmp_path / "runs", tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
-
-
-def cut_run(folder: Path, method: str, seed: int, rewards: Sequence[float]) -> Path:
-    """A run of eight updates with these rewards, never evaluated after them."""
-    a_run(folder, method, seed, (0, 0, 0, 0))
-    path = folder / f"{method}-seed{seed}"
-    change_manifest(path, status="running")
-    head, *rows = (path / "metrics.csv").read_text().splitlines()
-    lines = [",".join((str(i), str(r), *row.split(",")[2:])) for i, (r, row) in
-             enumerate(zip(rewards, rows, strict=True), start=1)]  # fmt: skip
-    (path / "metrics.csv").write_text("\n".join((head, *lines)) + "\n")
-    for name in ("eval.csv", "eval_counts.csv"):
-        head, *rows = (path / name).read_text().splitlines()
-        kept = [row for row in rows if row.startswith("0,")]
-        (path / name).write_text("\n".join((head, *kept)) + "\n")
-    return path
-
-
-def test_runs_that_were_never_evaluated_tell_their_rewards_alone(page: Any, tmp_path: Path) -> None:
-    """Rewards of seed 0 are the same under both; of seed 1 LENS's are lower by .2 in the last two
-    of eight updates, .05 in the mean: −5 and 0 points, mean −2.5 ± 12.71 · 3.536/√2 = 31.8."""
-    done, beside = tmp_path / "runs", tmp_path / "runs-cut"
-    for method in ("grpo", "lens"):
-        a_run(done, method, 0, (0, 1, 2, 1))
-    before = page.page(done)
-    assert "ended from outside" not in before
-    cut_run(beside, "grpo", 1, [0.5] * 8)
-    path = cut_run(beside, "lens", 1, [0.5] * 6 + [0.3] * 2)
-    text = page.page(done)
-    assert "2 more runs (seed 1) had all their updates and were ended from outside" in text
-    assert (
-        "LENS as printed minus GRPO, points, by seed (0 and 1): 0.0 and −5.0 over all updates, "
-        "mean −2.5, over the seeds [−34.3, +29.3]; 0.0 and −20.0 over the last 2, mean −10.0"
-        in text
-    )
-    lines, runs = page.headline(done)
-    assert runs == 2
-    assert (
-        " Mean reward in training, LENS minus GRPO, 2 seeds (1 of them cut before their last "
-        "evaluation; not a planned comparison): −2.5 points, 95 %" in lines[1]
-    )
-    shutil.copytree(path, twice := beside / "lens-seed0")
-    with pytest.raises(UserError, match="lens-seed0 is there twice, or misnamed"):
-        page.page(done)
-    shutil.rmtree(twice)
-    rows = (path / "metrics.csv").read_text()
-    (path / "metrics.csv").write_text(rows.replace("8,0.3,", "8,,"))
-    with pytest.raises(UserError, match="a reward is missing"):
-        page.headline(done)
-    (path / "metrics.csv").write_text(rows)
-    (beside / "grpo-seed1").rename(beside / "grpo-seed4")
-    with pytest.raises(UserError, match="grpo-seed4 is there twice, or misnamed"):
-        page.page(done)
-    (beside / "grpo-seed4").rename(beside / "grpo-seed1")
-    (path / "metrics.csv").write_text("\n".join(rows.splitlines()[:-1]) + "\n")
-    with pytest.raises(UserError, match="all updates and no evaluation after them"):
-        page.page(done)
-    (path / "metrics.csv").write_text(rows)
-    change_manifest(path, policy={"sha256": "0" * 64})
-    with pytest.raises(UserError, match="other weights or questions"):
-        page.page(done)
