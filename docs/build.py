@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -23,6 +22,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 from lens_ref import Rollouts, methods
+from lens_ref.reporting.find import find
 from lens_ref.rlvr.metrics import markdown
 from lens_ref.rlvr.report_data import display
 from lens_ref.rlvr.report_verdict import percent, points
@@ -106,6 +106,7 @@ def numbers() -> str:
         f"groups only {against_grpo(table, 'lens-groupsnegative')}; without de-meaning "
         f"{against_grpo(table, 'lens-no_demean')}. Negative samples alone (NSR): "
         f"{against_grpo(table, 'nsr')}.",
+        *(["  " + found] if (found := reproduction_page.beyond(table)) else []),
     ]
     five = curves()
     lines.append(
@@ -118,8 +119,7 @@ def numbers() -> str:
         f"  LENS as printed gives negative groups 1/{1 / signal:,.0f} of the RMS advantage of "
         "mixed ones (median over updates)."
     )
-    larger, runs = gsm8k_page.headline(GSM8K)
-    lines += larger
+    lines += gsm8k_page.headline(GSM8K)
     toy = pd.read_csv(ROOT / "results/toy/summary.csv")
     steps = toy[(toy["experiment"] == "six_options") & (toy["quantity"] == "steps_to_90")]
     cell = steps[(steps["p_c"] == 1e-4) & (steps["group_size"] == 16)].set_index(
@@ -141,10 +141,7 @@ def numbers() -> str:
         f"{flow['mle_guarded', 1e-4]:,.0f}: "
         "the escape in constant time comes from the pole π = D, and the guard takes it away."
     )
-    runs += sum(
-        len(json.loads((folder / "manifests.json").read_text(encoding="utf-8")))
-        for folder in (STUDY, ROOT / "results/tiny")
-    )
+    runs = len(find(results=ROOT / "results").finished)
     lines.append(
         f"  ({runs} committed training runs, {len(steps)} toy cells of 24 seeds; intervals are "
         "95 %.)"

@@ -15,6 +15,7 @@ from reproduction_page import (  # beside this file
     commits,
     in_words,
     interval,
+    listed,
     loudness,
     signals,
 )
@@ -200,11 +201,6 @@ def by_seed(setting: Setting, label: str) -> str:
     return f"{display(label)} minus GRPO {what}: {'; '.join(parts)}{student}."
 
 
-def listed(words: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
 def found_by(setting: Setting, label: str) -> float | None:
     """Points of pass@1 that so many seeds would find; None where they don't differ at all."""
     changes = setting.seed_differences(label)
@@ -255,18 +251,18 @@ def by_quarter(setting: Setting) -> list[str]:
     return [f"{display(LENS)}, the last column by quarter: {', '.join(map(loudness, medians))}."]
 
 
-def headline(folder: Path) -> tuple[list[str], int]:
-    """The lines of the README on these runs, and how many runs they are; none without any.
+def headline(folder: Path) -> list[str]:
+    """The lines of the README on these runs; none without any.
 
     Raises:
         UserError: see `page`.
     """
     if not folder.is_dir():
-        return [], 0
+        return []
     setting = read(folder)
     change = difference(setting, LENS)
     if change is None:
-        return [], len(setting.runs)
+        return []
     seeds = {run.seed for run in setting.paired(LENS)}
     base = [run for run in setting.of(BASELINE) if run.seed in seeds]
     start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
@@ -277,7 +273,7 @@ def headline(folder: Path) -> tuple[list[str], int]:
         f"{len(tested_at_end(base[0])):,} test questions, {ORIGINS.get(hashes(base[0])[0], '')}"
         f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from {start} to {end}.",
         f"  LENS as printed: {told(setting, LENS, change)}{shows}.",
-    ], len(setting.runs)
+    ]
 
 
 def before(run: Run, column: str) -> float:

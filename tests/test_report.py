@@ -4,6 +4,7 @@ what has not been run, bad input."""
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from html import unescape
 from pathlib import Path
@@ -395,3 +396,21 @@ def test_damage_in_a_log_is_said(tmp_path: Path) -> None:
     (path / "eval.csv").write_text("step,level,pass@1\n4,all,high\n")
     with pytest.raises(UserError, match=r"eval\.csv is damaged: column pass@1"):
         find([tmp_path / "r"])
+
+
+def test_means_say_over_how_many_runs_they_are_and_go_up_to_the_largest_k(tmp_path: Path) -> None:
+    """A run that lost its last evaluation counts in no mean; with four answers k ends at 4."""
+    for method, seed in itertools.product(("grpo", "lens"), (0, 1)):
+        path = make_run(tmp_path / "r" / f"{method}-seed{seed}", method, 0.3, seed)
+        rows = [row.split(",") for row in (path / "eval.csv").read_text().splitlines()]
+        cut = [[*row[:5], "", "", *row[7:]] if row[0] != "step" else row for row in rows]
+        if (method, seed) == ("lens", 1):
+            cut = [row for row in cut if row[0] in ("step", "0")]
+        (path / "eval.csv").write_text("\n".join(map(",".join, cut)) + "\n")
+    (setting,) = grouped(find([tmp_path / "r"]).finished)
+    hard = [("pass@1", "4-5"), ("pass@4", "4-5")]
+    assert tables.measured(setting) == [("pass@1", "all"), ("pass@4", "all"), *hard]
+    _, rows = tables.accuracy_rows(setting)
+    assert [row[:2] for row in rows] == [["GRPO", "2"], ["LENS as printed", "1 of 2"]]
+    _, rows = tables.lone_rows([setting])
+    assert [row[2] for row in rows] == ["2", "1 of 2"]

@@ -78,3 +78,12 @@ def test_runs_that_look_alike_are_named_once(tmp_path: Path) -> None:
     names = [text.get_text() for text in drawn.legends[0].texts]
     assert names == ["GRPO, 2 seeds", "LENS as printed, seed 1"]
     assert len(drawn.axes[0].containers) == 3
+
+
+def test_a_long_title_stays_inside_the_figure(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", "grpo", 0.3, model="/models/" + "a_model_of_a_long_name-" * 5)
+    found = document.reproduction([tmp_path / "r"])
+    figure = run_figures.negative_ratio(found.found.finished, found.settings)
+    figure.canvas.draw()
+    right = max(text.get_window_extent().x1 for text in figure.legends[0].texts)
+    assert right <= figure.bbox.x1

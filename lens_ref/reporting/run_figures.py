@@ -4,6 +4,7 @@ figures of our own settings. What has not been run says so."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ from lens_ref.rlvr.report_verdict import counted
 from lens_ref.rlvr.statistics import moving_average
 
 WIDE = 8.4  # inches
+LEGEND_WIDTH = 90  # characters, of a figure so wide
 ROLES = {"grpo": (BASELINE, STYLES[0]), "lens": ("lens", STYLES[1])}
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Updates, mean, lower and upper end of the 95 % interval (the mean itself for one run)."""
@@ -122,7 +124,7 @@ def negative_ratio(runs: Sequence[Run], settings: Sequence[Setting]) -> Figure:
     for i, (label, members) in enumerate([s for s in shown if s[1]][: len(STYLES)]):
         look = STYLES[i % len(STYLES)]
         count = f", {len(members)} seeds" if len(members) > 1 else ""
-        _draw_share(axes, members, look, f"{label}{count}")
+        _draw_share(axes, members, look, fill(f"{label}{count}", LEGEND_WIDTH))
     axes.set(
         xlabel="updates done (% of the run)", ylabel="negative groups under GRPO (%)",
         xlim=(-2, 102), ylim=(0, None),

@@ -17,6 +17,7 @@ from lens_ref.rlvr.report_data import (
     Committed,
     Run,
     as_committed,
+    differing_hashes,
     differing_settings,
     label_order,
 )
@@ -155,11 +156,10 @@ def quarter(run: Run, column: str, last: bool) -> float:
 
 def same_setting(a: Run, b: Run) -> bool:
     """Whether two runs differ in nothing but method and seed (and the machine)."""
-    tests = [(run.manifest.get("data", {}).get("test") or {}).get("sha256") for run in (a, b)]
     return (
         a.config.get("steps") == b.config.get("steps")
         and not differing_settings(a.config, b.config)
-        and (None in tests or tests[0] == tests[1])
+        and not differing_hashes(a, b)
     )
 
 

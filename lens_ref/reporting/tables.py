@@ -19,7 +19,7 @@ from lens_ref.reporting.settings import (
     quarter,
     same_setting,
 )
-from lens_ref.rlvr.report_data import Run, display
+from lens_ref.rlvr.report_data import PASS_COLUMNS, Run, display
 from lens_ref.rlvr.report_page import MISSING, NOT_RUN
 from lens_ref.rlvr.report_verdict import counted, signed
 
@@ -197,20 +197,29 @@ def shown(estimate: Estimate | None, sign: bool = False) -> str:
 # --- our own settings
 
 
-OUR_COLUMNS = (("pass@1", "all"), ("pass@16", "all"), ("pass@1", HARD), ("pass@16", HARD))
-
-
 def _quantity(column: str, level: str) -> str:
     return column if level == "all" else f"{column}, levels {level.replace('-', '–')}"
 
 
 def measured(setting: Setting) -> list[tuple[str, str]]:
-    """Which of `OUR_COLUMNS` some run of a setting has."""
-    return [
-        (column, level)
-        for column, level in OUR_COLUMNS
-        if any(not np.isnan(at_end(run, column, level)) for run in setting.runs)
-    ]
+    """(column, level): the smallest and largest k, of all questions and levels 4–5, that some run
+    of a setting was evaluated with at its end."""
+    found = []
+    for level in ("all", HARD):
+        columns = [
+            column
+            for column in PASS_COLUMNS
+            if any(not np.isnan(at_end(run, column, level)) for run in setting.runs)
+        ]
+        found += [(column, level) for column in dict.fromkeys([*columns[:1], *columns[-1:]])]
+    return found
+
+
+def _seeds(setting: Setting, label: str) -> str:
+    """How many runs of a method its means are over; "1 of 2" where some were never evaluated."""
+    runs = setting.of(label)
+    evaluated = sum(not np.isnan(at_end(run, "pass@1")) for run in runs)
+    return str(len(runs)) if evaluated == len(runs) else f"{evaluated} of {len(runs)}"
 
 
 def accuracy_rows(setting: Setting) -> tuple[list[str], list[list[str]]]:
@@ -220,7 +229,7 @@ def accuracy_rows(setting: Setting) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             display(label),
-            str(len(setting.of(label))),
+            _seeds(setting, label),
             *(shown(setting.accuracy(label, *c)) for c in columns),
         ]
         for label in setting.labels
@@ -245,12 +254,14 @@ def difference_rows(setting: Setting) -> tuple[list[str], list[list[str]]]:
 
 def lone_rows(settings: Sequence[Setting]) -> tuple[list[str], list[list[str]]]:
     """Header and a row a setting and method, for settings that compare nothing with GRPO."""
-    columns = [c for c in OUR_COLUMNS if any(c in measured(setting) for setting in settings)]
+    of_each = [measured(setting) for setting in settings]
+    every = [(column, level) for level in ("all", HARD) for column in PASS_COLUMNS]
+    columns = [c for c in every if any(c in its for its in of_each)]
     rows = [
         [
             setting.title,
             display(label),
-            str(len(setting.of(label))),
+            _seeds(setting, label),
             *(shown(setting.accuracy(label, *c)) for c in columns),
         ]
         for setting in settings

@@ -31,6 +31,7 @@ from lens_ref.rlvr.report_data import (
     CURVE_COLUMNS,
     UPDATE_COLUMNS,
     Run,
+    differing_hashes,
     differing_settings,
     label_order,
     read_run,
@@ -111,6 +112,14 @@ def _check_finished(run: Run) -> None:
             f"{run.path} is not finished ({run.step} of {run.config.get('steps')} updates); "
             f"go on with: python -m lens_ref.train --resume {run.path}"
         )
+    steps = run.config.get("steps")
+    if run.metrics["step"].tolist() != list(range(1, (steps or 0) + 1)):
+        raise UserError(
+            f"{run.path} is half a run: its config asks for {steps} updates, its metrics.csv has "
+            f"{len(run.metrics)} rows; copy it again"
+        )
+    if not run.evals.empty and run.evals["step"].max() != steps:
+        raise UserError(f"{run.path} was not evaluated after its last update; copy it again")
 
 
 def check_alike(run: Run, first: Run) -> None:
@@ -125,6 +134,7 @@ def check_alike(run: Run, first: Run) -> None:
     different = differing_settings(first.config, run.config)
     if first.config.get("steps") != run.config.get("steps"):
         different.append("steps")
+    different += differing_hashes(first, run)
     if different:
         raise UserError(
             f"{first.path} and {run.path} differ in {', '.join(different)}; "

@@ -41,9 +41,12 @@ CURVE_COLUMNS = ("method", "seed", "step", "level", *PASS_COLUMNS)
 UPDATE_METRICS = ("reward", "negative_share", "neg_to_mixed_rms", "entropy", "mean_length")
 UPDATE_COLUMNS = ("method", "seed", "step", *UPDATE_METRICS)
 TEXT = ("question", "level", "kind", "method", "adapter")
+KEYED, KEYS = ("metrics.csv", "eval.csv"), ("step", "level")
+"""Tables that have a row a step (and level), and these columns."""
 INCIDENTAL = (
     *("methods", "seed", "steps", "device", "checkpoint", "verifier"),
     *("rollout.vllm.memory_share", "rollout.vllm.cache_gb", "rollout.vllm.sleep"),
+    *("model.gradient_checkpointing", "model.memory_gb", "model.compile"),
 )
 """Settings in which runs may differ and still be compared update by update."""
 
@@ -209,6 +212,10 @@ def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
     if "step" in columns and "step" not in header:
         raise damaged(path, "it has no column step", COPY_AGAIN)
     _check_ranges(path, table, rows)
+    key = [c for c in KEYS if c in table]
+    if path.name in KEYED and (twice := table.duplicated(key).to_numpy()).any():
+        why = f"line {rows[int(twice.argmax())][0]}: the same {' and '.join(key)} again"
+        raise damaged(path, why, COPY_AGAIN)
     return table.reindex(columns=[*header, *(c for c in columns if c not in header)])
 
 
@@ -252,4 +259,24 @@ def differing_settings(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
         key
         for key, value in flat_a.items()
         if not {key, key.split(".")[0]} & {*INCIDENTAL} and key in flat_b and flat_b[key] != value
+    ]
+
+
+def differing_hashes(a: Run, b: Run) -> list[str]:
+    """What two runs were not given alike, by the hashes that both manifests have: the weights they
+    began with, the test questions; with one seed, from which a few may be drawn, the training
+    questions too."""
+
+    def hashes(run: Run) -> dict[str, str | None]:
+        data = run.manifest.get("data") or {}
+        given = {"weights": run.manifest.get("policy"), "test questions": data.get("test")}
+        if a.seed == b.seed:
+            given["training questions"] = data.get("train")
+        return {what: (part or {}).get("sha256") for what, part in given.items()}
+
+    theirs = hashes(b)
+    return [
+        what
+        for what, one in hashes(a).items()
+        if None not in (one, theirs[what]) and one != theirs[what]
     ]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lens_ref.reporting.settings import same_setting
 from lens_ref.rlvr import collect, report_data, report_figures
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.report_verdict import signed
@@ -472,6 +473,76 @@ def test_a_samplers_memory_sets_no_runs_apart() -> None:
     assert report_data.differing_settings(one, two) == []
     two["rollout"]["vllm"]["quantization"] = "bitsandbytes"
     assert report_data.differing_settings(one, two) == ["rollout.vllm.quantization"]
+    one, two = ({"model": {"gradient_checkpointing": v}} for v in ("auto", False))
+    assert report_data.differing_settings(one, two) == []
+
+
+def _cut(path: Path) -> None:
+    rows = path.read_text("utf-8").splitlines()
+    path.write_text("\n".join([*rows[:-2], rows[-1]]) + "\n", "utf-8")
+
+
+def _again(path: Path) -> None:
+    rows = path.read_text("utf-8").splitlines()
+    path.write_text("\n".join([*rows, rows[-1]]) + "\n", "utf-8")
+
+
+@pytest.mark.parametrize("whole", [[], ["--whole"]])
+@pytest.mark.parametrize(
+    ("name", "harm", "message"),
+    [
+        ("metrics.csv", Path.unlink, "half a run: its config asks for 4 updates, its metrics.csv"),
+        ("metrics.csv", _cut, "has 3 rows; copy it again"),
+        ("metrics.csv", _again, "line 6: the same step again"),
+        ("eval.csv", _again, "line 3: the same step and level again"),
+    ],
+)
+def test_collect_takes_no_half_run(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    whole: list[str],
+    name: str,
+    harm: Callable[[Path], None],
+    message: str,
+) -> None:
+    harm(make_run(tmp_path / "runs", "lens", 1, {4: [1, 1]}) / name)
+    out = tmp_path / "out"
+    assert collect.main([str(tmp_path / "runs"), "--out", str(out), *whole]) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "seeds", "message"),
+    [
+        (("policy",), (1, 2), "differ in weights"),
+        (("data", "test"), (1, 2), "differ in test questions"),
+        (("data", "train"), (1, 1), "differ in training questions"),
+        (("data", "train"), (1, 2), None),  # each seed may draw its own
+    ],
+)
+def test_runs_of_other_weights_or_questions_do_not_stand_together(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    what: tuple[str, ...],
+    seeds: tuple[int, int],
+    message: str | None,
+) -> None:
+    """By the hashes of the manifests; one without says nothing."""
+    paths = []
+    for label, seed, digest in zip(("grpo", "lens"), seeds, "ab", strict=True):
+        path = make_run(tmp_path / "runs", label, seed, {4: [1, 1]})
+        manifest = json.loads((path / "manifest.json").read_text("utf-8"))
+        part = manifest
+        for key in what:
+            part = part.setdefault(key, {})
+        part["sha256"] = digest * 64
+        (path / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+        paths.append(path)
+    assert same_setting(*map(report_data.read_run, paths)) == (message is None)
+    status = collect.main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
+    assert status == (0 if message is None else 2)
+    assert message is None or message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -481,7 +552,8 @@ def test_a_samplers_memory_sets_no_runs_apart() -> None:
         ({"label": "grpo", "steps": 2}, "is not finished (2 of 4 updates); go on with"),
         ({"label": "lens", "correct": None}, "was never evaluated"),
         ({"label": "lens", "lr": 1e-3}, "differ in optimizer.lr"),
-        ({"label": "lens", "steps": 3, "of": 3}, "differ in steps"),
+        ({"label": "lens", "steps": 3, "of": 3, "correct": {3: [1, 1]}}, "differ in steps"),
+        ({"label": "lens", "correct": {0: [1, 1]}}, "was not evaluated after its last update"),
     ],
 )
 def test_collect_refuses(
