@@ -62,16 +62,18 @@ def one_line_errors(work: Callable[[], int], debug: bool, what: str, shortage: s
         return 2
 
 
+TEXTS = ("prompt.system", "prompt.template")
+
+
 def settings(pairs: list[str]) -> dict[str, Any]:
     """Fields of the configuration from KEY=VALUE arguments.
 
     Raises:
         UserError: no KEY=VALUE, or the value is not YAML.
     """
-    import yaml
-
     from lens_ref.rlvr.config import as_number
     from lens_ref.rlvr.errors import UserError
+    from lens_ref.rlvr.files import parse_yaml
 
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -79,10 +81,11 @@ def settings(pairs: list[str]) -> dict[str, Any]:
         if not equals:
             raise UserError(f"--set {pair}: write KEY=VALUE")
         try:
-            found[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            found[key] = as_number(parse_yaml(value))
+        except ValueError:
             raise UserError(f"--set {pair}: {value!r} is not a YAML value") from None
-        found[key] = as_number(found[key])
-        if isinstance(found[key], dict) and set(found[key].values()) == {None}:
-            found[key] = value  # {problem} is meant as text
+        if isinstance(found[key], dict):
+            values = [*found[key].values()]
+            if key in TEXTS or (values and all(inner is None for inner in values)):
+                found[key] = value  # {problem}, or Q: {problem}, is meant as text
     return found

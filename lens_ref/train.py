@@ -148,7 +148,7 @@ def _recipe(args: argparse.Namespace) -> tuple[str, tuple[str, ...] | None, dict
         overrides["data.test"] = args.test
     if args.data is not None:  # a recipe's size limits and versions belong to its own data
         overrides |= {"data.train_questions": None, "data.test_questions": None}
-        overrides |= {"data.revision": None, "data.split": "train"}
+        overrides |= {"data.revision": None, "data.split": "train", "data.overlap": "refuse"}
     if args.full:
         overrides["model.lora"] = None
     if args.as_published:

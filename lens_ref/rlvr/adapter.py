@@ -14,6 +14,9 @@ from lens_ref.rlvr.policy import Policy
 ADAPTER = "default"
 """Its name in peft."""
 WEIGHTS_FILE = "adapter_model.safetensors"
+ADAPTER_ALONE = False
+"""peft's `save_embedding_layers`: by itself it asks the hub, at every call, whether the base's were
+resized, and here they never are."""
 
 
 def adapter_tensors(policy: Policy, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -28,7 +31,7 @@ def adapter_tensors(policy: Policy, dtype: torch.dtype) -> dict[str, Tensor]:
     """
     from peft import get_peft_model_state_dict  # and bitsandbytes: not at start-up
 
-    state = get_peft_model_state_dict(policy.model)
+    state = get_peft_model_state_dict(policy.model, save_embedding_layers=ADAPTER_ALONE)
     return {
         name: tensor.detach().to(dtype, copy=True).cpu().contiguous()
         for name, tensor in state.items()

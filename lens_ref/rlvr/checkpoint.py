@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from lens_ref.rlvr.adapter import has_adapter
+from lens_ref.rlvr.adapter import ADAPTER_ALONE, has_adapter
 from lens_ref.rlvr.batch import Batch
 from lens_ref.rlvr.errors import UserError, in_one_line
 from lens_ref.rlvr.files import damaged, decoded, parse_json, read_bytes, read_json
@@ -65,7 +65,8 @@ def save(
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        policy.model.save_pretrained(temporary / "policy", safe_serialization=True)
+        alone = {"save_embedding_layers": ADAPTER_ALONE} if has_adapter(policy) else {}
+        policy.model.save_pretrained(temporary / "policy", safe_serialization=True, **alone)
         policy.tokenizer.save_pretrained(temporary / "policy")
         save_file(_optimizer_tensors(policy, optimizer), temporary / "optimizer.safetensors")
         if batch is not None:

@@ -19,7 +19,7 @@ from pydantic.dataclasses import dataclass
 from lens_ref import methods
 from lens_ref.core._checks import nearest
 from lens_ref.rlvr import recipes
-from lens_ref.rlvr.data_config import STRICT, Count, DataConfig, Unsigned
+from lens_ref.rlvr.data_config import STRICT, Count, DataConfig, Seed, Unsigned
 from lens_ref.rlvr.errors import UserError
 
 PLAIN_TEMPLATE = (
@@ -204,7 +204,7 @@ class Config:
     """A run, or several that differ in the method alone."""
 
     methods: tuple[str, ...] = ("grpo", "lens")  # "name" or "name:key=value,key=value"
-    seed: Unsigned = 0
+    seed: Seed = 0
     steps: Count = 60  # gradient updates
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     # at a log-probability, reward, advantage or gradient that is not finite or can't be: stop, or

@@ -11,6 +11,7 @@ STRICT = ConfigDict(extra="forbid")
 
 Count = Annotated[int, Field(ge=1)]
 Unsigned = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -43,7 +44,7 @@ class SourceConfig:
     # not_in_test: no question that the run is tested on, whatever its spacing
     where: tuple[Literal["verifiable", "not_in_test"], ...] = ()
     sample: Count | None = None  # draw so many rows
-    seed: Unsigned = 0  # of the draw
+    seed: Seed = 0  # of the draw
 
     def __post_init__(self) -> None:
         if self.unique and self.columns.id is None:

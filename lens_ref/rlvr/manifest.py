@@ -24,7 +24,7 @@ def describe(
             "total": sum(p.numel() for p in policy.model.parameters()),
             "trainable": sum(p.numel() for p in policy.trainable().values()),
         },
-        "policy": {"source": config.model.path, "sha256": policy.sha256},
+        "policy": {"source": config.model.path, **policy_entry(policy)},
         "device": str(policy.device),
         "sampler": {"engine": sampler.engine, "version": sampler.version},
         "gpu": describe_gpu(policy.device),
@@ -34,3 +34,9 @@ def describe(
         },
         **environment(),
     }
+
+
+def policy_entry(policy: Policy) -> dict[str, str | None]:
+    """Which weights were loaded: their hash from a folder, the commit from the hub."""
+    commit = getattr(policy.model.config, "_commit_hash", None)
+    return {"sha256": policy.sha256, "commit": commit if isinstance(commit, str) else None}

@@ -122,17 +122,27 @@ def read_shape(path: str) -> Shape | None:
     experts = any(raw.get(name) for name in ("num_local_experts", "num_experts"))
     if experts or not raw.keys() >= _SIZES:
         return None  # not Llama-like
-    heads = raw["num_attention_heads"]
+    heads, key_value_heads = raw["num_attention_heads"], raw.get("num_key_value_heads")
+    if key_value_heads is None:
+        key_value_heads = heads
+    if not all(map(_is_size, [*(raw[name] for name in _SIZES), key_value_heads])):
+        return None  # nor can it be loaded
     head_width = raw.get("head_dim") or raw["hidden_size"] // heads
+    if not _is_size(head_width):
+        return None
     return Shape(
         hidden=raw["hidden_size"],
         layers=raw["num_hidden_layers"],
-        key_value=raw.get("num_key_value_heads", heads) * head_width,
+        key_value=key_value_heads * head_width,
         intermediate=raw["intermediate_size"],
         vocabulary=raw["vocab_size"],
         tied=bool(raw.get("tie_word_embeddings", False)),
         query=heads * head_width,
     )
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value > 0
 
 
 class Share(NamedTuple):

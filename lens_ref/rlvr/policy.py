@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     BitsAndBytesConfig,
@@ -24,6 +24,7 @@ from transformers import (
 
 from lens_ref.rlvr.config import ModelConfig
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import read_object
 from lens_ref.rlvr.layers import checkpoint_layers, compile_layers, layers_of
 from lens_ref.rlvr.logprobs import can_pack, reads_like_the_model, token_logprobs
 
@@ -77,15 +78,6 @@ class Policy:
             return token_logprobs(self.model, prompts, responses, temperature, self.packed)
 
 
-_UNLOADABLE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RuntimeError,  # weights of other shapes than the config's
-    SafetensorError,
-)
 _GATED = "gated weights: accept the licence on the hub, then `hf auth login`; or "
 
 
@@ -148,7 +140,8 @@ def model_folder(path: str) -> str:
     """The local folder or hub id behind `model.path`.
 
     Raises:
-        UserError: a local folder without a config or without safetensors weights.
+        UserError: a local folder without a config or without safetensors weights, or with an
+            adapter beside them.
     """
     if path == "tiny":
         from lens_ref.tiny import POLICY_DIR
@@ -160,6 +153,11 @@ def model_folder(path: str) -> str:
             raise UserError(f"model folder {path} has no config.json")
         if not list(folder.glob("*.safetensors")):
             raise UserError(f"model folder {path} has no weights (*.safetensors)")
+        if (folder / "adapter_config.json").exists():
+            raise UserError(
+                f"model folder {path} holds an adapter beside its weights (adapter_config.json): "
+                "merge it into them, or move it away"
+            )
         return str(folder)
     if path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise UserError(f"no model folder {path} (a hub id looks like owner/name)")
@@ -179,13 +177,19 @@ def load_policy(
         stop_tokens: more tokens that end a response.
 
     Raises:
-        UserError: a model that isn't there, or an unknown stop token.
+        UserError: a model that isn't there, is damaged, quantised or none that can be trained
+            here; an unknown stop token.
     """
     # bitsandbytes says on every import that one of its CPU kernels can't be fetched
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     source = model_folder(config.path)
     dtype = resolve_dtype(config, device)
+    shipped = Path(source) / "generation_config.json"
+    if shipped.exists():  # transformers passes over a damaged one, and its end tokens are lost
+        read_object(shipped, "copy the model again")
     try:
+        if config.quantization is None:
+            _refuse_quantised(AutoConfig.from_pretrained(source, trust_remote_code=False), config)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model, loading = AutoModelForCausalLM.from_pretrained(
             source,
@@ -196,18 +200,23 @@ def load_policy(
             output_loading_info=True,
             **_placement(config, device),
         )
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, MemoryError, UserError):
         raise
-    except _UNLOADABLE as error:
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    except Exception as error:  # foreign code reads foreign files: it may raise anything
         raise UserError(
-            f"cannot load the model {config.path!r}: {first_line} "
+            f"cannot load the model {config.path!r}: {_first_line(error)} "
             f"({_GATED if 'llama' in source.lower() and not Path(source).is_dir() else ''}"
             "give a local folder with --model FOLDER)"
         ) from error
     if loading["missing_keys"]:  # transformers would fill them with random numbers
         some = sorted(loading["missing_keys"])[0]
         raise UserError(f"the weights of {config.path!r} are incomplete: {some} is missing")
+    if loading["unexpected_keys"]:  # and would leave these out
+        some = " and ".join(sorted(loading["unexpected_keys"])[:2])
+        raise UserError(
+            f"the weights of {config.path!r} do not fit its config.json, which has no place for "
+            f"{some}: copy the model again"
+        )
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
         if getattr(model.config, name, None) not in (None, 1, 1.0):
             raise UserError(f"models with {name} are not supported: their head is not linear")
@@ -232,11 +241,15 @@ def make_policy(
         sha256: of its weights, for the manifest.
 
     Raises:
-        UserError: an unknown stop token, or none at all.
+        UserError: an unknown stop token, or none at all; weights that are not finite.
     """
-    stop_ids = _stop_ids(model, tokenizer, stop_tokens)
-    # generate() falls back on what a checkpoint ships (top_p, repetition_penalty …): empty it.
-    model.generation_config = GenerationConfig()
+    _refuse_not_finite(model, config)
+    rows = model.get_input_embeddings().weight.shape[0]
+    stop_ids = _stop_ids(model, tokenizer, stop_tokens, rows)
+    # generate() falls back on what a checkpoint ships (top_p, repetition_penalty …): empty it, but
+    # for what ends a response. A checkpoint of ours ships that, the run's own stop tokens too: the
+    # policy was trained to end with them.
+    model.generation_config = GenerationConfig(eos_token_id=list(stop_ids))
     if config.quantization is None:
         model.to(device)
     dtype = resolve_dtype(config, device)
@@ -259,7 +272,9 @@ def make_policy(
     packed = device.type == "cuda" and can_pack(model)
     if compiles(config, device):
         compile_layers(layers)
-    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
+    pad_id = tokenizer.pad_token_id
+    if pad_id is None or not 0 <= pad_id < rows:  # added to the tokenizer alone
+        pad_id = stop_ids[0]
     return Policy(
         model,
         tokenizer,
@@ -270,6 +285,31 @@ def make_policy(
         packed=packed,
         autocast=torch.bfloat16 if device.type == "cuda" and dtype is torch.float32 else None,
     )
+
+
+def _refuse_quantised(found: Any, config: ModelConfig) -> None:
+    for part in (found, found.get_text_config(decoder=True)):
+        if getattr(part, "quantization_config", None) is not None:
+            raise UserError(
+                f"the weights of {config.path!r} are quantised (quantization_config in its "
+                "config.json): take the unquantised ones, with --qlora to train on them in 4 bits"
+            )
+
+
+def _refuse_not_finite(model: Any, config: ModelConfig) -> None:
+    for name, weight in model.named_parameters():
+        if not weight.is_floating_point() or weight.numel() == 0:
+            continue
+        if not torch.stack(weight.detach().aminmax()).isfinite().all():  # no copy of the weights
+            raise UserError(
+                f"the weights of {config.path!r} hold numbers that are not finite ({name})"
+            )
+
+
+def _first_line(error: Exception) -> str:
+    """And the one after it, where it only announces that one."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join(line.strip() for line in lines[: 1 + lines[0].endswith(":")])
 
 
 def _placement(config: ModelConfig, device: torch.device) -> dict[str, Any]:
@@ -298,22 +338,29 @@ def _weights_hash(folder: Path) -> str | None:
     return digest.hexdigest() if files else None
 
 
-def _stop_ids(model: Any, tokenizer: Any, stop_tokens: tuple[str, ...]) -> tuple[int, ...]:
-    """The tokenizer's, the generation config's (often several) and the user's."""
+def _stop_ids(
+    model: Any, tokenizer: Any, stop_tokens: tuple[str, ...], rows: int
+) -> tuple[int, ...]:
+    """The tokenizer's, the generation config's (often several) and the user's. What a model ships
+    and can't draw, beyond its embeddings, is left out."""
     found: list[int] = []
     shipped = getattr(model.generation_config, "eos_token_id", None)
     for ids in (tokenizer.eos_token_id, shipped, model.config.eos_token_id):  # each one, or a list
-        found += [i for i in (ids if isinstance(ids, list) else [ids]) if isinstance(i, int)]
+        for i in ids if isinstance(ids, list) else [ids]:
+            found += [i] if type(i) is int and 0 <= i < rows else []
     for token in stop_tokens:
         token_id = tokenizer.convert_tokens_to_ids(token)
-        if token_id is None or token_id == tokenizer.unk_token_id:
+        unknown = token_id == tokenizer.unk_token_id and token != tokenizer.unk_token
+        if token_id is None or unknown or token_id >= rows:
             raise UserError(
                 f"rollout.stop_tokens: {token!r} is not a token of this model; name its own, or "
                 "none beside those that it ships with: --set rollout.stop_tokens=[]"
             )
         found.append(token_id)
     if not found:
-        raise UserError("the model names no end-of-sequence token; set rollout.stop_tokens")
+        raise UserError(
+            "the model names no end-of-sequence token of its vocabulary; set rollout.stop_tokens"
+        )
     return tuple(dict.fromkeys(found))
 
 

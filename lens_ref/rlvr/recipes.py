@@ -43,10 +43,11 @@ def known() -> list[str]:
     return [file.relative_to(folder).as_posix().removesuffix(".yaml") for file in files]
 
 
-def _locate(name: str) -> Path:
-    direct = Path(name)
-    if direct.is_file():
-        return direct
+def _locate(name: str, beside: Path | None = None) -> Path:
+    """A file by its path (from a file that extends it, beside that), or a recipe by its name."""
+    for direct in filter(None, (beside and beside / name, Path(name))):
+        if direct.is_file():
+            return direct
     recipe = find("configs", f"{name}.yaml")
     if recipe is None:
         raise UserError(f"no config file {name!r}; recipes: {nearest(name, known())}")
@@ -65,7 +66,7 @@ def _read_yaml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     bases = data.pop("extends", [])
     merged: dict[str, Any] = {}
     for base in bases if isinstance(bases, list) else [bases]:
-        merged = _merge(merged, _read_yaml(_locate(str(base)), (*children, path)))
+        merged = _merge(merged, _read_yaml(_locate(str(base), path.parent), (*children, path)))
     return _merge(merged, data)
 
 

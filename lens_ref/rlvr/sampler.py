@@ -95,8 +95,11 @@ def choose_engine(config: Config, device: torch.device) -> str:
     """
     asked, model = config.rollout.engine, config.model
     if asked == "auto":
-        able = on_gpu(device) and find_spec("vllm") and model.lora is not None
-        asked = "vllm" if able and config.same_bits and model.dtype != "float32" else "hf"
+        from lens_ref.rlvr.vllm_engine import LORA_RANKS
+
+        able = on_gpu(device) and find_spec("vllm") and config.same_bits
+        served = model.lora is not None and model.lora.r <= LORA_RANKS[-1]
+        asked = "vllm" if able and served and model.dtype != "float32" else "hf"
     if asked == "hf":
         return "hf"
     if not on_gpu(device):

@@ -25,7 +25,7 @@ from lens_ref.rlvr.errors import Interrupted, UserError, in_one_line
 from lens_ref.rlvr.grading import grade
 from lens_ref.rlvr.loggers import Loggers
 from lens_ref.rlvr.logs import Logs
-from lens_ref.rlvr.manifest import describe
+from lens_ref.rlvr.manifest import describe, policy_entry
 from lens_ref.rlvr.policy import Policy, resolve_dtype
 from lens_ref.rlvr.progress import Progress, changed, check_fits
 from lens_ref.rlvr.prompts import encode_prompts, question_order
@@ -362,6 +362,8 @@ class Trainer:
         if newest is None:
             self.logs.begin()
             return
+        before = self.folder.manifest()
+        self._check_weights(before)
         state, self.batch = checkpoint.restore(newest, self.policy, self.updater.optimizer)
         now = Progress.from_json(state, newest)
         check_fits(now, self.batch, self.treatment.state, self.config, newest)
@@ -369,17 +371,35 @@ class Trainer:
         self.logs.go_on(now.step, self._sampled(), now.rows, now.evaluated)
         self.tokens, self.skipped, self.seconds_before = now.tokens, now.skipped, now.seconds
         self.verdicts, self.treatment.state = Counter(now.verdicts), now.method
-        self._tell_changes(now)
+        self._tell_changes(now, before)
 
-    def _tell_changes(self, now: Progress) -> None:
-        """Settings may be changed while a run is stopped: that is told, and kept."""
+    def _check_weights(self, before: dict[str, Any]) -> None:
+        """An adapter fits one base: raises UserError where that was replaced. All weights, where
+        they are trained, come from the checkpoint."""
+        then, now = ((entry or {}) for entry in (before.get("policy"), policy_entry(self.policy)))
+        for name in ("sha256", "commit") if has_adapter(self.policy) else ():
+            if then.get(name) and now.get(name) and then[name] != now[name]:
+                raise UserError(
+                    f"{self.config.model.path} holds other weights than this run began with "
+                    f"({name} {then[name][:12]}… then, {now[name][:12]}… now): put those back, or "
+                    "begin a new run"
+                )
+
+    def _tell_changes(self, now: Progress, before: dict[str, Any]) -> None:
+        """Settings and questions may be changed while a run is stopped: that is told, and kept."""
         settings = to_dict(self.config)
         refuse_secrets(settings)
-        self.changes = now.changes
         if changes := changed(now.settings, settings):
-            self.changes = [*now.changes, {"step": now.step, "changed": changes}]
             where = self.folder.path / "config.yaml"
             log.warning("%s was changed after update %d: %s", where, now.step, ", ".join(changes))
+        for which, questions in (("train", self.data.train), ("test", self.data.test)):
+            then = ((before.get("data") or {}).get(which) or {}).get("sha256")
+            if then and questions is not None and then != questions.sha256:
+                log.warning("data.%s holds other questions since update %d", which, now.step)
+                changes.append(f"data.{which} sha256 {then[:12]} → {questions.sha256[:12]}")
+        self.changes = now.changes
+        if changes:
+            self.changes = [*now.changes, {"step": now.step, "changed": changes}]
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.began

@@ -118,6 +118,20 @@ def test_a_checkpoint_is_a_model_folder(batch: Batch, tmp_path: Path) -> None:
     assert load_policy(ModelConfig(path=str(folder)), CPU, 0).stop_ids == policy.stop_ids
 
 
+@pytest.mark.parametrize("stop_tokens", [(), ("a",)])
+def test_a_checkpoint_ends_its_answers_as_the_policy_did(
+    stop_tokens: tuple[str, ...], llama: Path, tmp_path: Path
+) -> None:
+    """Also where generation_config.json alone names a token; the run's own are learnt, too."""
+    model = Path(shutil.copytree(llama, tmp_path / "model"))
+    (model / "generation_config.json").write_text('{"eos_token_id": [5, 1], "top_k": 3}')
+    policy = load_policy(ModelConfig(path=str(model)), CPU, 0, stop_tokens)
+    assert policy.stop_ids == (1, 5, 6)[: 2 + len(stop_tokens)]
+    folder = save(tmp_path, 1, policy) / "policy"
+    assert set(load_policy(ModelConfig(path=str(folder)), CPU, 0).stop_ids) == set(policy.stop_ids)
+    assert "top_k" not in json.loads((folder / "generation_config.json").read_text())
+
+
 def test_nothing_is_pickled(tiny: Policy, batch: Batch, tmp_path: Path) -> None:
     path = save(tmp_path, 1, tiny, optimizer=trained(load_tiny(), batch))
     kinds = {Path(name).suffix for name in files(path)}

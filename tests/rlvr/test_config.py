@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from lens_ref.command_line import settings
 from lens_ref.resources import find
 from lens_ref.rlvr import recipes
 from lens_ref.rlvr.config import (
@@ -76,6 +77,31 @@ def test_a_file_names_what_differs(tmp_path: Path) -> None:
     assert config.rollout == Config().rollout
 
 
+def test_a_file_beside_the_one_that_extends_it_is_found(tmp_path: Path) -> None:
+    """From any working directory, and before one of the same name in that."""
+    (tmp_path / "base.yaml").write_text("steps: 8\n")
+    (tmp_path / "child.yaml").write_text("extends: base.yaml\nseed: 3\n")
+    config = load(str(tmp_path / "child.yaml"))
+    assert (config.steps, config.seed) == (8, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("prompt.template=Q: {problem}", "Q: {problem}"),
+        ("prompt.template={problem}", "{problem}"),
+        ("prompt.system=null", None),
+        ("prompt.system='a: b'", "a: b"),
+        ("model={lora: {r: 8}}", {"lora": {"r": 8}}),
+        ("data.test={source: t.jsonl, columns: {problem: problem}}",
+         {"source": "t.jsonl", "columns": {"problem": "problem"}}),
+        ("optimizer.lr=1e-5", 1e-5),
+    ],
+)  # fmt: skip
+def test_values_of_the_command_line(text: str, value: Any) -> None:
+    assert settings([text]) == {text.partition("=")[0]: value}
+
+
 def test_a_recipe_can_be_extended_by_its_name() -> None:
     small, large = load("qwen2.5-3b-lora"), load("llama3.1-8b-lora")
     assert large.model.path != small.model.path
@@ -120,6 +146,7 @@ def test_the_adapter_of_the_command_line(tmp_path: Path) -> None:
     assert (qlora.model.quantization, qlora.rollout.engine) == ("nf4", "hf")
     assert qlora.model.lora == LoraConfig(r=32, alpha=64)
     assert qlora.data == of_command("--lora").data
+    assert of_command("--lora", "--data", "mine.jsonl").data.overlap == "refuse"
     assert of_command("--qlora", "--engine", "vllm").rollout.engine == "vllm"
     assert of_command("--qlora", "--set", "rollout.engine=auto").rollout.engine == "auto"
     for arguments in (["--full"], ["--lora", "--full"]):

@@ -259,6 +259,30 @@ def test_changed_settings_are_told_and_kept(
     assert [change["step"] for change in kept] == [6, 8]
 
 
+def test_other_weights_are_refused_and_other_questions_told(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under the same path and name, since the run began: the manifest has the hashes. An adapter
+    needs its base; where all weights are trained, as here, they come from the checkpoint."""
+    manifest = folder / "manifest.json"
+    then = json.loads(manifest.read_text())
+    now = then["data"]["train"]["sha256"]
+    then["data"]["train"]["sha256"] = "a" * 64
+    then["policy"] = {"source": "tiny", "sha256": "b" * 64}
+    manifest.write_text(json.dumps(then))
+    with pytest.raises(Interrupted):
+        trainer(RunFolder(folder), StopAt(1)).run()
+    assert caplog.messages == [f"data.train holds other questions since update {STEP}"]
+    told = {"step": STEP, "changed": [f"data.train sha256 {'a' * 12} → {now[:12]}"]}
+    kept = RunFolder(folder).manifest()
+    assert kept["changed_settings"] == [told]
+    assert kept["data"]["train"]["sha256"] == now
+    caplog.clear()
+    with pytest.raises(Interrupted):
+        trainer(RunFolder(folder), StopAt(1)).run()
+    assert caplog.messages == []
+
+
 def test_comments_and_spaces_change_nothing(
     folder: Path, straight: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

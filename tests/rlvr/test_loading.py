@@ -121,6 +121,37 @@ def test_shapes_that_are_not_llamas_have_no_plan(tmp_path: Path) -> None:
     assert memory.read_shape(str(tmp_path)) is None
 
 
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"num_attention_heads": 0},
+        {"num_attention_heads": 32, "head_dim": None},  # heads of no width
+        {"num_attention_heads": "2"},
+        {"num_key_value_heads": "1"},
+        {"num_key_value_heads": 0},
+        {"num_hidden_layers": 2.0},
+        {"num_hidden_layers": True},
+        {"hidden_size": [16]},
+        {"intermediate_size": -32},
+        {"vocab_size": None},
+        {"head_dim": "8"},
+        {"head_dim": 8.0},
+    ],
+    ids=str,
+)
+def test_sizes_that_no_model_has_have_no_plan(entries: dict[str, Any], tmp_path: Path) -> None:
+    edit_config(save_model(tmp_path, "llama"), **entries)
+    assert memory.read_shape(str(tmp_path)) is None
+
+
+def test_without_a_number_of_key_value_heads_there_are_as_many_as_heads(tmp_path: Path) -> None:
+    """Two heads of 8: keys 16 wide."""
+    edit_config(save_model(tmp_path, "llama"), num_key_value_heads=None)
+    shape = memory.read_shape(str(tmp_path))
+    assert shape is not None
+    assert shape.key_value == 16
+
+
 def test_the_plan_computes_again_only_what_memory_asks_for(tmp_path: Path) -> None:
     """Twelve layers of 16 numbers a token, 8 keys, an MLP of 32. A layer keeps 4·16 + 2·8 + 2·32 =
     144 numbers, 112 without one product, 16 where it is computed again (and one at a time 144)."""

@@ -4,21 +4,37 @@ model."""
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
+from copy import copy as copy_of
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from lens_ref.rlvr.config import Config, LoraConfig, ModelConfig, PromptConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.policy import Policy, load_policy, model_folder, resolve_device, token_logprobs
 from lens_ref.rlvr.prompts import encode_prompt, encode_prompts
 from lens_ref.rlvr.tasks import Question, Questions
-from tests.rlvr.helpers import BOS, CPU, EOS, HE, HELLO, LLO, A, B, load_tiny, save_model
+from tests.rlvr.helpers import (
+    BOS,
+    CPU,
+    EOS,
+    HE,
+    HELLO,
+    LLO,
+    A,
+    B,
+    load_tiny,
+    save_model,
+    tiny_sampler,
+)
 
 LORA = LoraConfig(r=2, alpha=4.0)
 
@@ -152,6 +168,37 @@ def test_a_tokenizer_without_pad_token_pads_with_a_stop_token(copy: Path) -> Non
     assert load(copy).pad_id == EOS
 
 
+def test_a_pad_token_beyond_the_embeddings_is_not_used(copy: Path) -> None:
+    """Added to the tokenizer alone, as many fine-tuned models have it: id 13 of 8 rows."""
+    tokenizer = AutoTokenizer.from_pretrained(copy)
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(copy)
+    policy = load(copy)
+    assert policy.tokenizer.pad_token_id == 13
+    assert policy.pad_id == EOS
+    tiny_sampler(policy, max_new_tokens=2).sample([(HE,), (HE, HE)], 2, seed=1)
+
+
+def test_end_tokens_that_can_not_be_drawn_are_left_out(copy: Path) -> None:
+    edit(copy, "generation_config.json", eos_token_id=[99, -1, 8, 7, True])
+    edit(copy, "config.json", eos_token_id=99)
+    assert load(copy).stop_ids == (EOS, B)
+    edit(copy, "generation_config.json", eos_token_id=[99])
+    edit(copy, "tokenizer_config.json", eos_token=None)
+    with pytest.raises(UserError, match=r"no end-of-sequence token .*set rollout\.stop_tokens"):
+        load(copy)
+    with pytest.raises(UserError, match="'ll' is not a token of this model"):
+        load(copy, ("ll",))  # 12: the tokenizer knows it, the model does not
+
+
+def test_the_unknown_token_may_end_a_response(copy: Path) -> None:
+    """If it is named itself: another one is unknown, as before."""
+    edit(copy, "tokenizer_config.json", unk_token="b")
+    assert load(copy, ("b",)).stop_ids == (EOS, B)
+    with pytest.raises(UserError, match="'strange' is not a token of this model"):
+        load(copy, ("strange",))
+
+
 # --- prompts --------------------------------------------------------------------------------------
 
 
@@ -230,6 +277,21 @@ def test_a_prompt_without_tokens_is_refused(tiny: Policy) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_template_that_makes_two_problems_one_is_refused(tiny: Policy) -> None:
+    """One problem twice is no fault: the answers may be spelt in two ways."""
+    one, again, other = "1 (a) +2 (mod 7)", "1  (a)  +2 (mod 7)", "1 (b) +2 (mod 7)"
+    items = tuple(Question(f"q{i}", problem, "3") for i, problem in enumerate((one, again, other)))
+    config = Config()
+    assert len(encode_prompts(tiny, config, Questions("here", items[:2]))) == 2
+    assert len(set(encode_prompts(tiny, config, Questions("here", items)))) > 1
+    tokenizer = copy_of(tiny.tokenizer)
+    tokenizer.chat_template = "{{ messages[0]['content'][:3] }}"
+    short = replace(tiny, tokenizer=tokenizer)
+    config = replace(config, prompt=PromptConfig("chat"))
+    with pytest.raises(UserError, match="'q2': its prompt has the same tokens as that of 'q0'"):
+        encode_prompts(short, config, Questions("here", items))
+
+
 # --- folders that are no model --------------------------------------------------------------------
 
 
@@ -237,6 +299,9 @@ def test_the_bundled_policy_is_a_folder_of_safetensors() -> None:
     folder = Path(model_folder("tiny"))
     assert [path.name for path in folder.glob("*.safetensors")] == ["model.safetensors"]
     assert load_tiny().stop_ids == (1,)
+
+
+WEIGHT = "model.layers.1.mlp.up_proj.weight"
 
 
 def without(folder: Path, pattern: str) -> Path:
@@ -253,7 +318,30 @@ def truncated(folder: Path) -> Path:
 
 def incomplete(folder: Path) -> Path:
     tensors = load_file(folder / "model.safetensors")
-    del tensors["model.layers.1.mlp.up_proj.weight"]
+    del tensors[WEIGHT]
+    return with_weights(folder, tensors)
+
+
+def one_layer_less(folder: Path) -> Path:
+    edit(folder, "config.json", num_hidden_layers=1)
+    return folder
+
+
+def biases(folder: Path) -> Path:
+    """Qwen2's, which a Llama does not have."""
+    tensors = load_file(folder / "model.safetensors")
+    for layer in (0, 1):
+        tensors[f"model.layers.{layer}.self_attn.k_proj.bias"] = torch.ones(8)
+    return with_weights(folder, tensors)
+
+
+def not_finite(folder: Path, value: float) -> Path:
+    tensors = load_file(folder / "model.safetensors")
+    tensors[WEIGHT][3, 5] = value
+    return with_weights(folder, tensors)
+
+
+def with_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> Path:
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     return folder
 
@@ -272,7 +360,16 @@ def with_text(folder: Path, name: str, text: str) -> Path:
         (lambda folder: without(folder, "tokenizer*"), "cannot load the model"),
         (truncated, "cannot load the model"),
         (incomplete, r"incomplete: model.layers.1.mlp.up_proj.weight is missing"),
+        (one_layer_less, r"do not fit its config\.json.* for model\.layers\.1.* and model\.lay"),
+        (biases, r"no place for model\.layers\.0\.self_attn\.k_proj\.bias"),
+        (lambda folder: not_finite(folder, math.nan), f"are not finite \\({WEIGHT}\\)"),
+        (lambda folder: not_finite(folder, -math.inf), f"are not finite \\({WEIGHT}\\)"),
+        (lambda folder: with_text(folder, "adapter_config.json", "{}"), "holds an adapter beside"),
         (lambda folder: with_text(folder, "config.json", "{"), "cannot load the model"),
+        (
+            lambda folder: with_text(folder, "generation_config.json", "{"),
+            r"generation_config\.json is damaged",
+        ),
         (lambda folder: with_text(folder, "config.json", "{}"), "cannot load the model"),
         (lambda folder: with_text(folder, "tokenizer.json", "{"), "cannot load the model"),
     ],
@@ -283,7 +380,13 @@ def with_text(folder: Path, name: str, text: str) -> Path:
         "no tokenizer",
         "truncated weights",
         "incomplete weights",
+        "more layers than the config's",
+        "weights of another architecture",
+        "not a number",
+        "infinity",
+        "an adapter",
         "broken config",
+        "broken generation config",
         "empty config",
         "broken tokenizer",
     ],
@@ -294,6 +397,82 @@ def test_a_folder_that_is_no_model_is_one_line(
     with pytest.raises(UserError, match=message) as caught:
         load(damage(copy))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"num_attention_heads": 0},
+        {"num_attention_heads": 3},
+        {"num_attention_heads": "2"},
+        {"num_hidden_layers": 2.0},
+        {"head_dim": 0},
+        {"vocab_size": None},
+        {"eos_token_id": "</s>"},
+        {"rope_parameters": 3},
+    ],
+    ids=str,
+)
+def test_a_config_that_no_model_has_is_one_line(entries: dict[str, Any], copy: Path) -> None:
+    """transformers raises errors of many kinds here, some of two lines."""
+    edit(copy, "config.json", **entries)
+    with pytest.raises(UserError, match=r"cannot load the model .*[^:] \(give a") as caught:
+        load(copy)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [Exception("a\x1bb\nc"), ImportError("x"), ZeroDivisionError()])
+def test_whatever_is_raised_on_the_way_is_one_line(
+    error: Exception, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: raising(error))
+    with pytest.raises(UserError, match=r": (a\\x1bb|x|ZeroDivisionError) \(give a") as caught:
+        load(copy)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), MemoryError(), UserError("so")])
+def test_what_is_told_elsewhere_is_passed_on(
+    error: Exception, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: raising(error))
+    with pytest.raises(type(error)) as caught:
+        load(copy)
+    assert caught.value is error
+
+
+def raising(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+        {"quant_method": "gptq", "bits": 4},
+        {"quant_method": "awq", "bits": 4},
+        {"quant_method": "fp8"},
+        {"quant_method": "of tomorrow"},
+    ],
+    ids=lambda settings: settings["quant_method"],
+)
+def test_weights_that_are_quantised_already_are_refused(
+    settings: dict[str, Any], copy: Path
+) -> None:
+    edit(copy, "config.json", quantization_config=settings)
+    with pytest.raises(UserError, match=r"are quantised .*take the unquantised ones, with --qlora"):
+        load(copy)
+
+
+def test_a_head_that_is_stored_though_it_is_tied_is_loaded(tmp_path: Path) -> None:
+    folder = save_model(tmp_path, "llama", tie_word_embeddings=True)
+    tensors = load_file(folder / "model.safetensors")
+    assert "lm_head.weight" not in tensors
+    before = logprobs(load(folder))
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    model = load(with_weights(folder, tensors)).model
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert torch.equal(logprobs(load(folder)), before)
 
 
 def test_a_mistyped_model_is_not_looked_up_on_the_hub() -> None:

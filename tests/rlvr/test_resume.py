@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lens_ref.rlvr import checkpoint, evaluation
-from lens_ref.rlvr.errors import Interrupted
+from lens_ref.rlvr.adapter import adapter_tensors
+from lens_ref.rlvr.errors import Interrupted, UserError
+from lens_ref.rlvr.policy import load_policy
 from lens_ref.rlvr.run_folder import RunFolder
 from lens_ref.rlvr.update import Updater
 from tests.rlvr.helpers import small_config
@@ -277,6 +280,32 @@ def test_a_damaged_last_checkpoint_is_written_again(straight: Path, tmp_path: Pa
     trainer(folder).run()
     assert checkpoint.latest(folder.path / "checkpoints").name == "step-8"
     assert_same_run(folder.path, straight)
+
+
+def test_an_adapter_goes_on_over_its_own_base_alone(tmp_path: Path) -> None:
+    """The manifest has the hash of the weights that the run began with."""
+    config = small_config(model__lora={"r": 4})
+    folder = RunFolder.create(tmp_path, config)
+    interrupt_after(folder, 3)
+    path = folder.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    assert manifest["policy"].keys() == {"source", "sha256", "commit"}
+    manifest["policy"]["sha256"] = "b" * 64
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=r"holds other weights than .* \(sha256 bbbbbbbbbbbb… then"):
+        trainer(folder).run()
+
+
+def test_saving_an_adapter_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """peft would ask the hub, at every update, whether the base's embeddings were resized."""
+    policy = load_policy(small_config(model__lora={"r": 4}).model, torch.device("cpu"), 0)
+    policy.model.peft_config["default"].base_model_name_or_path = "owner/name"
+    asked = []
+    monkeypatch.setattr(
+        "peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda *it: asked.append(it)
+    )
+    assert adapter_tensors(policy, torch.float32)
+    assert not asked
 
 
 def test_an_adapter_is_resumed(tmp_path: Path) -> None:

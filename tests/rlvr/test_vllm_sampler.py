@@ -684,6 +684,8 @@ def test_auto_takes_vllm_where_it_serves(
     assert choose_engine(auto, CPU) == "vllm"
     full = config_for(folders["llama"], rollout__engine="auto", model__lora=None)
     assert choose_engine(full, CPU) == "hf"
+    large = config_for(folders["llama"], rollout__engine="auto", model__lora={"r": 513})
+    assert choose_engine(large, CPU) == "hf"
     in_32_bits = config_for(folders["llama"], rollout__engine="auto", model__dtype="float32")
     assert choose_engine(in_32_bits, CPU) == "hf"
     four_bits = {"rollout__engine": "auto", "model__quantization": "nf4"}
