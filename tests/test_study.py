@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lens_ref.tiny import study
 
+ROOT = Path(__file__).parent.parent
 TRAIN = [sys.executable, "-m", "lens_ref.train"]
 
 
@@ -28,6 +35,66 @@ def test_a_seed_that_was_begun_is_resumed(tmp_path: Path) -> None:
     assert study.command(tmp_path, 3, ["grpo"]) is None
 
 
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("lens:groups=mixed", "was begun without lens:groups=mixed: "),
+        ("lense", "--method: unknown"),
+    ],
+)
+def test_an_arm_that_a_seed_was_begun_without_is_told_before_anything_trains(
+    method: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("grpo-seed1", "lens-seed1"):
+        (tmp_path / "seed1" / name).mkdir(parents=True)
+        (tmp_path / "seed1" / name / "config.yaml").touch()
+        (tmp_path / "seed1" / name / "manifest.json").write_text('{"status": "finished"}', "utf-8")
+    assert study.command(tmp_path, 1, ["lens", "grpo"]) is None
+    with pytest.raises(SystemExit) as end:
+        study.main(["--out", str(tmp_path), "--seeds", "2", "--method", "grpo", method])
+    err = capsys.readouterr().err
+    assert (end.value.code, err.count("\n")) == (2, 1)
+    assert message in err
+    assert not list(tmp_path.glob("*.log"))
+
+
+STOPPED = """
+import sys
+from pathlib import Path
+from lens_ref.tiny import study
+
+child = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+study.command = lambda out, seed, methods: [sys.executable, "-c", child, str(out / f"pid{seed}")]
+study.main(["--out", sys.argv[1], "--seeds", "3"])
+"""
+"""Two seeds at work, one that waits."""
+
+
+def test_sigterm_ends_what_trains_too(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", STOPPED, str(tmp_path)]
+    with subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+        try:
+            deadline = time.monotonic() + 120
+            while not all(_text(tmp_path / f"pid{seed}") for seed in (0, 1)):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            process.terminate()
+            assert process.wait(60) == -signal.SIGTERM
+            alive = [psutil.pid_exists(int(_text(tmp_path / f"pid{seed}"))) for seed in (0, 1)]
+            assert alive == [False, False]
+            assert not (tmp_path / "pid2").exists()
+        finally:
+            process.kill()
+            for path in tmp_path.glob("pid*"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(_text(path)), signal.SIGKILL)
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8") if path.exists() else ""
+
+
 @pytest.mark.parametrize(("failing", "status"), [(None, 0), (1, 1)])
 def test_one_failure_is_told_and_stops_no_other_seed(
     failing: int | None,
@@ -44,7 +111,7 @@ def test_one_failure_is_told_and_stops_no_other_seed(
         started.append(seed)
         return 5 if seed == str(failing) else 0
 
-    monkeypatch.setattr(study.subprocess, "call", call)
+    monkeypatch.setattr(study.trainings, "call", call)
     assert study.main(["--out", str(tmp_path / "new"), "--seeds", "3"]) == status
     assert sorted(started) == ["0", "1", "2"]
     printed = capsys.readouterr().out

@@ -19,6 +19,7 @@ from lens_ref.rlvr.files import Line, read_csv
 from lens_ref.rlvr.untrusted import from_cell
 
 FILE = "counts.csv"
+OF_A_RUN = "eval_counts.csv"
 DIGITS = 9
 """Of the largest number that is believed."""
 
@@ -45,6 +46,11 @@ def read(path: Path) -> list[Count]:
     Raises:
         UserError: no such file, or anything in it that can't be so.
     """
+    return read_last(path)[0]
+
+
+def read_last(path: Path) -> tuple[list[Count], int | None]:
+    """`read`, and after which update a run's last evaluation was made."""
     mend = "mend it or copy it again"
     return _parse(*read_csv(path, mend, complete=True), path)
 
@@ -56,7 +62,7 @@ def read_begun(path: Path) -> list[Count]:
         UserError: as `read`.
     """
     header, rows = read_csv(path, f"delete {path.parent} or choose another --out")
-    return _parse(header, rows, path) if header else []
+    return _parse(header, rows, path)[0] if header else []
 
 
 def write(path: Path, counts: Sequence[Count]) -> None:
@@ -78,7 +84,7 @@ def writing(path: Path) -> AbstractContextManager[None]:
     return run_folder.writing(path, run_folder.AGAIN)
 
 
-def _parse(header: list[str], rows: Sequence[Line], path: Path) -> list[Count]:
+def _parse(header: list[str], rows: Sequence[Line], path: Path) -> tuple[list[Count], int | None]:
     of_a_run = "question" in header and "step" in header
     if of_a_run:
         header = ["id" if name == "question" else name for name in header]
@@ -97,7 +103,7 @@ def _parse(header: list[str], rows: Sequence[Line], path: Path) -> list[Count]:
         if count.id in seen:
             raise UserError(f"{path}: the question {count.id!r} occurs twice")
         seen.add(count.id)
-    return counts
+    return counts, last if of_a_run and counts else None
 
 
 def _count(cells: dict[str, str], where: str) -> Count:

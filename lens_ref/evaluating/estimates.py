@@ -21,6 +21,9 @@ from lens_ref.rlvr.statistics import Interval, t_interval
 _NAME = re.compile(r"(.+)-seed(\d+)(.*)")
 HARD = "level 4-5"
 CLEAN, TRAINED = ", not trained on", ", trained on"
+PARTS = tuple(name + suffix for name in ("all", HARD) for suffix in (CLEAN, TRAINED))
+"""Sets that an overlap adds."""
+_RESERVED = re.compile(rf"all|level \d+(-\d+)?|.*({CLEAN}|{TRAINED})", re.DOTALL)
 Key = tuple[str, int]
 """A set of questions and k."""
 
@@ -34,6 +37,7 @@ class Evaluated:
     asked: int | None = None  # questions of the whole evaluation; None: not known
     data: str | None = None  # hash of the questions, where it is known
     how: str | None = None  # prompt and length limit, where they are known
+    step: int | None = None  # of its training, where it is known
 
     @property
     def method(self) -> str:
@@ -60,14 +64,18 @@ def question_sets(counts: Sequence[Count], overlap: Overlap | None = None) -> di
     """Name and indices of every set of questions with a line in the table.
 
     "all", "level 4-5", each level and each subject; with an overlap also "all" and "level 4-5"
-    without the questions that were trained on, and those alone. Empty sets are left out.
+    without the questions that were trained on, and those alone. Empty sets are left out. A subject
+    with such a name itself, "all", is "subject all".
     """
     levels = level_groups(counts)
     order = sorted(levels, key=lambda name: (name != "all", name != "4-5"))
     sets = {name if name == "all" else f"level {name}": levels[name] for name in order}
     subjects = sorted({count.subject for count in counts if count.subject is not None})
     for subject in subjects:
-        sets[subject] = [i for i, count in enumerate(counts) if count.subject == subject]
+        name = f"subject {subject}" if _RESERVED.fullmatch(subject) else subject
+        while name in sets:
+            name = f"subject {name}"
+        sets[name] = [i for i, count in enumerate(counts) if count.subject == subject]
     if overlap is not None:
         for name in [name for name in ("all", HARD) if name in sets]:
             trained = [i for i in sets[name] if counts[i].id in overlap.ids]
@@ -132,18 +140,36 @@ class Comparison:
     estimates: dict[Key, Estimate]
 
 
+def by_method(evaluated: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:
+    """The runs of each method, in the order given.
+
+    Raises:
+        UserError: two of one method that are not two seeds of it, such as lens and lens-seed1.
+    """
+    found: dict[str, list[Evaluated]] = {}
+    for run in evaluated:
+        others = found.setdefault(run.method, [])
+        for other in others:
+            if None in (run.seed, other.seed) or run.seed == other.seed:
+                raise UserError(
+                    f"by their names {other.name} and {run.name} are both of {run.method}, yet not "
+                    "two seeds of it: rename one"
+                )
+        others.append(run)
+    return found
+
+
 def groups(evaluated: Sequence[Evaluated], overlap: Overlap | None = None) -> list[Group]:
     """The runs by method, in the order given, cut to their common questions.
 
     Raises:
-        UserError: they share no question, or the same id stands for different questions.
+        UserError: they share no question, the same id stands for different questions, or see
+            `by_method`.
     """
     aligned = _aligned(evaluated)
     sets = question_sets(aligned[0].counts, overlap)
-    by_method: dict[str, list[Evaluated]] = {}
-    for run in aligned:
-        by_method.setdefault(run.method, []).append(run)
-    return [Group(method, tuple(runs), sets) for method, runs in by_method.items()]
+    methods = by_method(aligned)
+    return [Group(method, tuple(runs), sets) for method, runs in methods.items()]
 
 
 def compare(group: Group, baseline: Group) -> Comparison:

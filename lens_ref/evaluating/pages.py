@@ -9,6 +9,7 @@ from lens_ref.evaluating.columns import aligned, as_csv
 from lens_ref.evaluating.estimates import (
     CLEAN,
     HARD,
+    PARTS,
     TRAINED,
     Comparison,
     Estimate,
@@ -70,6 +71,13 @@ def notes(evaluated: Sequence[Evaluated], groups: Sequence[Group]) -> list[str]:
             )
     if len({run.how for run in evaluated if run.how is not None}) > 1:
         lines.append("the policies were asked with different prompts or length limits")
+    steps: dict[int, list[str]] = {}
+    for run in evaluated:
+        if run.step is not None:
+            steps.setdefault(run.step, []).append(run.name)
+    if len(steps) > 1:
+        each = (f"{at} ({names[0]}{' …' * (len(names) > 1)})" for at, names in steps.items())
+        lines.append(f"the runs were evaluated after different updates: {', '.join(each)}")
     for group in groups:
         if group.ks != KS:
             least = min(count.n for run in group.runs for count in run.counts)
@@ -119,7 +127,7 @@ def _table(group: Group) -> str:
     estimates = group.estimates
     rows = [["", "questions", *(f"pass@{k}" for k in group.ks), "truncated"]]
     for name, chosen in group.sets.items():
-        if name.endswith((CLEAN, TRAINED)):
+        if name in PARTS:
             continue
         found = [estimates[name, k] for k in group.ks]
         cells = [_cell(one.mean, one.questions) for one in found]

@@ -88,14 +88,24 @@ def names(paths: Sequence[tuple[str, ...]]) -> list[str]:
     """A folder name for each path: its last part, and as much before as tells them apart.
 
     Raises:
-        UserError: one path twice.
+        UserError: one path twice, or two that have one name in the characters of folder names.
     """
+    found: list[str] = []
     for width in range(1, max(map(len, paths)) + 1):
-        found = ["-".join(path[-width:]).replace("/", "") for path in paths]
+        whole = ("-".join(path[-width:]).replace("/", "") for path in paths)
+        found = [re.sub(r"[^\w.+=-]", "_", name) for name in whole]
         if len(set(found)) == len(found):
-            return [re.sub(r"[^\w.+=-]", "_", name) for name in found]
-    twice = next(path for i, path in enumerate(paths) if path in paths[:i])
-    raise UserError(f"{'/'.join(twice[-2:])} is named twice")
+            return found
+    one, other = next(
+        (paths[found.index(name)], path)
+        for i, (name, path) in enumerate(zip(found, paths, strict=True))
+        if name in found[:i]
+    )
+    if one == other:
+        raise UserError(f"{'/'.join(other[-2:])} is named twice")
+    raise UserError(
+        f"{'/'.join(one[-2:])} and {'/'.join(other[-2:])} would have one name: rename one of them"
+    )
 
 
 def load_target(target: Target, device: torch.device) -> Policy:

@@ -3,6 +3,7 @@ statistics of the same questions at once."""
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -67,8 +68,8 @@ def sign_flip_p(differences: np.ndarray, resamples: int = RESAMPLES, seed: int =
 
     If the two policies were exchangeable on every question, each difference could as well have the
     other sign. p is the share of sign patterns whose mean is at least as far from 0 as the observed
-    one: of all patterns where few questions differ, else (1 + b) / (1 + resamples) with b of that
-    many random ones.
+    one: of all patterns where few questions of a column differ, else (1 + b) / (1 + resamples) with
+    b of that many random ones.
 
     Args:
         differences: `[Q, K]`.
@@ -76,14 +77,35 @@ def sign_flip_p(differences: np.ndarray, resamples: int = RESAMPLES, seed: int =
     Returns:
         K p-values.
     """
-    moving = differences[np.any(differences != 0, axis=1)]
+    few = np.count_nonzero(differences, axis=0) <= ENUMERATED
+    ps = np.empty(len(few))
+    ps[few] = [_exact(column[column != 0]) for column in differences.T[few]]
+    if not few.all():
+        ps[~few] = _random(differences[:, ~few], resamples, seed)
+    return ps
+
+
+def _exact(moving: np.ndarray) -> float:
+    signs, bound = _patterns(len(moving)), _bound(moving)
+    return float((np.abs(signs @ moving) >= bound).mean())
+
+
+@cache
+def _patterns(length: int) -> np.ndarray:
+    return np.array(list(product((1.0, -1.0), repeat=length)))
+
+
+def _bound(moving: np.ndarray) -> np.ndarray:
     observed = np.abs(moving.sum(axis=0))
-    bound = observed - 1e-9 * (1 + observed)  # sums of the same numbers in another order
-    if len(moving) <= ENUMERATED:
-        signs = np.array(list(product((1.0, -1.0), repeat=len(moving))))
-        return np.asarray((np.abs(signs @ moving) >= bound).mean(axis=0))
+    return np.asarray(observed - 1e-9 * (1 + observed))  # the same numbers in another order
+
+
+def _random(differences: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """The same signs for all columns."""
+    moving = differences[np.any(differences != 0, axis=1)]
+    bound = _bound(moving)
     generator = np.random.default_rng(seed)
-    extreme = np.zeros(differences.shape[1])
+    extreme = np.zeros(moving.shape[1])
     rows = max(1, CHUNK // len(moving))
     for start in range(0, resamples, rows):
         size = min(rows, resamples - start)

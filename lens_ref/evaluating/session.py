@@ -19,7 +19,7 @@ from lens_ref.core._checks import nearest
 from lens_ref.evaluating import counts, overlap, pages, policies, sampling
 from lens_ref.evaluating import questions as named
 from lens_ref.evaluating.counts import Count
-from lens_ref.evaluating.estimates import Evaluated, Overlap, compare, groups
+from lens_ref.evaluating.estimates import Evaluated, Overlap, by_method, compare, groups
 from lens_ref.evaluating.policies import Options, Target
 from lens_ref.evaluating.sampling import Plan
 from lens_ref.rlvr import memory
@@ -66,7 +66,7 @@ def run(request: Request) -> int:
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry
     targets = [t for text in request.what for t in policies.find(text, request.options)]
     names = policies.names([target.path for target in targets])
-    _check_baseline(request.baseline, {Evaluated(name, ()).method for name in names})
+    _check_baseline(request.baseline, by_method(Evaluated(name, ()) for name in names))
     source, limit = _tested(request, targets)
     out = request.out or Path("runs/evaluate")
     refuse_secrets({"the name of a policy": names})
@@ -246,10 +246,11 @@ def _from_counts(request: Request) -> int:
     names = policies.names([_parts(path) for path in paths])
     evaluated = []
     for path, name in zip(paths, names, strict=True):
-        done = counts.read(path)
+        done, step = counts.read_last(path)
         if not done:
             raise UserError(f"{path} holds no question yet")
-        evaluated.append(_evaluated(name, done, path.parent if path.name == counts.FILE else None))
+        folder = path.parent if path.name == counts.FILE else None
+        evaluated.append(_evaluated(name, done, folder, step))
     shared = None
     if request.trained_on is not None:
         shared = _overlap_by_id(request, evaluated)
@@ -261,7 +262,8 @@ def _overlap_by_id(request: Request, evaluated: Sequence[Evaluated]) -> Overlap:
     """Counts hold no texts: the questions' own set tells which id is which."""
     if not request.trained_on or request.data is None:
         raise UserError("--from with --trained-on needs its name, and the questions with --data")
-    tested = overlap.read_problems([named.source(request.data)], request.questions)
+    source = named.source(request.data)
+    tested = overlap.read_problems([source], request.questions or named.usual_size(source))
     known = {problem.id for problem in tested}
     for run in evaluated:
         for count in run.counts:
@@ -270,35 +272,38 @@ def _overlap_by_id(request: Request, evaluated: Sequence[Evaluated]) -> Overlap:
     return _overlap(tested, request.trained_on)
 
 
-def _evaluated(name: str, done: Sequence[Count], folder: Path | None) -> Evaluated:
+def _evaluated(
+    name: str, done: Sequence[Count], folder: Path | None, step: int | None = None
+) -> Evaluated:
     """Counts with what the manifest beside them says, if there is one."""
     manifest = sampling.read_manifest(folder) if folder is not None else None
     if manifest is None:
-        return Evaluated(name, done)
+        return Evaluated(name, done, step=step)
     settings = manifest["settings"]
     data = settings["data"]
     how = {key: settings.get(key) for key in ("prompt", "max_new_tokens")}
-    return Evaluated(name, done, data["questions"], data["sha256"], json.dumps(how, sort_keys=True))
+    told = json.dumps(how, sort_keys=True)
+    step = settings.get("training_step")
+    step = step if type(step) is int else None
+    return Evaluated(name, done, data["questions"], data["sha256"], told, step)
 
 
 def _files(path: Path) -> list[Path]:
     """A file of counts, or those of a folder or of its folders."""
     if not path.is_dir():
         return [path]
-    for name in (counts.FILE, "eval_counts.csv"):
-        if (path / name).is_file():
-            return [path / name]
-    found = sorted(path.glob(f"*/{counts.FILE}"))
-    if not found:
-        raise UserError(f"{path} holds no counts: no {counts.FILE}, nor folders with one")
-    return found
+    names = (counts.FILE, counts.OF_A_RUN)
+    for pattern in (*names, *(f"*/{name}" for name in names)):
+        if found := sorted(file for file in path.glob(pattern) if file.is_file()):
+            return found
+    raise UserError(f"{path} holds no counts: no {' or '.join(names)}, nor folders with one")
 
 
 def _parts(path: Path) -> tuple[str, ...]:
     path = path.resolve()
     return (
         path.parts[:-1]
-        if path.name in (counts.FILE, "eval_counts.csv")
+        if path.name in (counts.FILE, counts.OF_A_RUN)
         else (*path.parts[:-1], path.stem)
     )
 

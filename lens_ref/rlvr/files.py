@@ -56,7 +56,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path, then: str, a_log: bool = False) -> str:
-    """The text of a file.
+    """The text of a file, without the mark (BOM) that some editors put before it.
 
     Args:
         then: what to do where it is damaged.
@@ -67,7 +67,8 @@ def read_text(path: Path, then: str, a_log: bool = False) -> str:
     """
     try:
         content = b"" if a_log and not path.exists() else read_bytes(path)
-        return decoded(content[: content.rfind(b"\n") + 1] if a_log else content)
+        text = decoded(content[: content.rfind(b"\n") + 1] if a_log else content)
+        return text.removeprefix("\ufeff")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}; {then}") from None
     except ValueError as error:
@@ -212,6 +213,21 @@ def _whole(digits: str) -> int:
         raise ValueError(f"a number of {len(digits.lstrip('-'))} digits") from None
 
 
+class _EachKeyOnce(yaml.SafeLoader):
+    """YAML's own loader takes the last of two values silently."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set[tuple[str, str]]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (its := (key.tag, key.value)) in seen:
+                    where = f"line {key.start_mark.line + 1}"
+                    raise ValueError(f"the key {key.value[:40]!r} occurs twice ({where})")
+                seen.add(its)
+        return node
+
+
 def parse_yaml(text: str) -> Any:
     """The value of a YAML text.
 
@@ -219,7 +235,11 @@ def parse_yaml(text: str) -> Any:
         ValueError: as `parse_json`.
     """
     try:
-        return yaml.safe_load(text)
+        loader = _EachKeyOnce(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except (yaml.YAMLError, ValueError, LookupError) as error:  # also a 30th of February

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Any
 
 import torch
 from jinja2 import TemplateError
 
-from lens_ref.rlvr import sources
 from lens_ref.rlvr.config import Config, PromptConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.policy import Policy
@@ -43,8 +41,8 @@ def encode_prompts(
     """Token ids of every question, before anything is trained.
 
     Raises:
-        UserError: a prompt that can't be made, is empty, is that of another problem, too, or leaves
-            too little room for an answer.
+        UserError: a prompt that can't be made, is empty, or leaves too little room for an answer;
+            one that is the same for all problems.
     """
     if questions is None:
         return []
@@ -67,20 +65,12 @@ def encode_prompts(
                 f"{questions.place(i)}: a prompt of {len(prompt)} tokens and an answer of up "
                 f"to rollout.max_new_tokens = {answer} exceed the model's {positions} positions"
             )
-    first: dict[tuple[int, ...], int] = {}
-    for i, prompt in enumerate(prompts):
-        its, other = questions.items[i], questions.items[first.setdefault(prompt, i)]
-        if _bare(its.problem) != _bare(other.problem):
-            raise UserError(
-                f"{questions.place(i)}: its prompt has the same tokens as that of {other.id!r}, "
-                "another problem: the template or the tokenizer leaves out what tells them apart"
-            )
+    if len({*prompts}) < 2 <= len({question.problem for question in questions.items}):
+        raise UserError(
+            f"the {len(prompts)} prompts have the same tokens: template or tokenizer leaves "
+            "out the problem"
+        )
     return prompts
-
-
-def _bare(problem: str) -> str:
-    """What a copy of a problem shares with it, and a tokenizer may level out."""
-    return sources.bare(unicodedata.normalize("NFKC", problem)).casefold()
 
 
 def encode_prompt(tokenizer: Any, prompt: PromptConfig, problem: str) -> tuple[int, ...]:

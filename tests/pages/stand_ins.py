@@ -21,6 +21,7 @@ from lens_ref import train
 from lens_ref.evaluating import session as evaluation
 from lens_ref.rlvr import run_report, session
 from lens_ref.rlvr.config import load
+from lens_ref.tiny import study
 from tests.pages import places
 from tests.pages.tables import TINY
 from tests.rlvr.helpers import ExactVerifier
@@ -89,7 +90,7 @@ def lens_ref_tiny_study(patch: pytest.MonkeyPatch) -> None:
                 run(Path(given.out) / given.name, load(None, overrides))
         return 0
 
-    patch.setattr(subprocess, "call", call)
+    patch.setattr(study.trainings, "call", call)
 
 
 def benchmarks_gpu(patch: pytest.MonkeyPatch) -> None:

@@ -347,6 +347,8 @@ def test_a_bad_value_is_one_line(key: str, value: Any, message: str) -> None:
     ("content", "message"),
     [
         ("steps: [", "is not valid YAML"),
+        ("seed: 1\nsteps: 2\nseed: 3", "is not valid YAML: the key 'seed' occurs twice (line 3)"),
+        ("model: {lora: {r: 4, r: 8}}", "the key 'r' occurs twice (line 1)"),
         ("- steps", "must hold a mapping"),
         ("", "must hold a mapping"),
         ("steps: 8\nstep: 9", "unknown key 'step'"),

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lens_ref.evaluating import overlap, questions
+from lens_ref.evaluating import overlap, pages, questions
 from lens_ref.evaluating.columns import aligned
-from lens_ref.evaluating.counts import Count, read, read_begun, write
-from lens_ref.evaluating.estimates import Evaluated, Overlap, compare, groups
+from lens_ref.evaluating.counts import Count, read, read_begun, read_last, write
+from lens_ref.evaluating.estimates import PARTS, Evaluated, Overlap, compare, groups
 from lens_ref.evaluating.overlap import Match, Problem, find, normalised, read_problems
 from lens_ref.evaluating.resampling import bootstrap, sign_flip_p
 from lens_ref.rlvr.data_config import SourceConfig
@@ -89,6 +89,16 @@ def test_sign_flips_at_random() -> None:
     assert found[1] == 1 / 10_001  # no random pattern is as extreme: never 0
 
 
+def test_few_questions_of_one_set_are_enumerated_beside_many_of_another() -> None:
+    values = np.zeros((20, 3))
+    values[:, 0] = 1.0
+    values[:3, 1] = 1.0
+    values[:14, 2] = 1.0
+    found = sign_flip_p(values)
+    assert tuple(found[1:]) == (2 / 2**3, 2 / 2**14)
+    assert found[0] == sign_flip_p(values[:, :1])[0]
+
+
 # --- estimates ------------------------------------------------------------------------------------
 
 
@@ -117,6 +127,41 @@ def test_overlapping_questions_stand_apart() -> None:
     assert means["all, not trained on"] == pytest.approx(2 / 8)
     assert means["all, trained on"] == pytest.approx(5 / 8)
     assert means["level 4-5, trained on"] == pytest.approx(5 / 8)
+
+
+TAKEN = ("all", "level 4-5", "level 1", "all, trained on", "Sums, trained on", "subject all")
+
+
+def test_a_subject_may_be_called_like_another_set() -> None:
+    """It gets a line of its own, and hides nothing."""
+    found = [Count(f"q{i}", 4 + i % 2, name, 2, i % 3, 0) for i, name in enumerate(TAKEN)]
+    found.append(Count("q", 4, "Sums", 2, 2, 0))
+    shared = Overlap("dapo", frozenset({"q0", "q1"}))
+    (group,) = groups([Evaluated("tiny", found)], shared)
+    sizes = {name: len(chosen) for name, chosen in group.sets.items()}
+    assert (sizes["all"], sizes["level 4-5"], sizes["all, trained on"]) == (7, 7, 2)
+    subjects = {name for name, size in sizes.items() if size == 1}
+    assert subjects == {f"subject {name}" for name in TAKEN} | {"Sums"}
+    shown = pages.text([group], [], shared).split("\n\n")[0]
+    assert [name for name in sizes if f"\n{name} " not in shown] == list(PARTS)
+    assert len(shown.splitlines()) == 2 + len(sizes) - len(PARTS)
+
+
+@pytest.mark.parametrize("names", [("lens", "lens-seed1"), ("lens-seed1", "lens-seed01")])
+def test_what_is_no_other_seed_is_not_pooled(names: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match=f"by their names {names[0]} and {names[1]} are both of le"):
+        groups([Evaluated(name, counts(1, 2)) for name in names])
+
+
+def test_evaluations_after_different_updates_are_told() -> None:
+    def notes(*steps: int | None) -> list[str]:
+        runs = [Evaluated(f"m-seed{i}", counts(1, n=16), step=at) for i, at in enumerate(steps)]
+        return pages.notes(runs, groups(runs))
+
+    assert notes(0, 120, 120, None) == [
+        "the runs were evaluated after different updates: 0 (m-seed0), 120 (m-seed1 …)"
+    ]
+    assert notes(120, None, 120) == notes(None, None) == []
 
 
 def test_the_interval_over_seeds_is_students() -> None:
@@ -223,6 +268,12 @@ def test_a_runs_own_log_gives_its_last_evaluation(tmp_path: Path) -> None:
     path = tmp_path / "eval_counts.csv"
     path.write_text("step,question,level,n,correct\n0,q,1,2,0\n20,q,1,2,2\n", encoding="utf-8")
     assert read(path) == [Count("q", 1, None, 2, 2, None)]
+    assert read_last(path) == (read(path), 20)
+
+
+def test_counts_that_an_editor_saved_with_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("id,n,correct\nq,2,1\n", encoding="utf-8-sig")
+    assert read(tmp_path / "c.csv") == [Count("q", None, None, 2, 1, None)]
 
 
 HEAD = "id,level,subject,n,correct,truncated\n"

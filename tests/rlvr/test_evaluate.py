@@ -356,6 +356,58 @@ def test_names_take_as_much_of_the_path_as_tells_them_apart() -> None:
     assert policies.names(paths[1:]) == ["lens-seed0", "tiny"]
     with pytest.raises(UserError, match="tiny is named twice"):
         policies.names([paths[2], paths[2]])
+    spaced = [("a", "x y"), ("b", "x_y")]
+    assert policies.names(spaced) == ["a-x_y", "b-x_y"]
+    with pytest.raises(UserError, match="a/x y and a/x_y would have one name: rename"):
+        policies.names([spaced[0], ("a", "x_y")])
+
+
+# --- from counts ----------------------------------------------------------------------------------
+
+
+def test_a_folder_of_runs_gives_their_last_evaluations(command: Command, tmp_path: Path) -> None:
+    for name, steps in {"grpo-seed0": (0,), "lens-seed0": (0, 20), "lens-seed1": (20,)}.items():
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        rows = "".join(f"{step},q{i},1,2,{i}\n" for step in steps for i in range(3))
+        text = f"step,question,level,n,correct\n{rows}"
+        (tmp_path / "mine" / name / "eval_counts.csv").write_text(text, encoding="utf-8")
+    status, out, err = command("--from", "mine", "--out", "table")
+    assert (status, err) == (0, "")
+    note = (
+        "note: the runs were evaluated after different updates: 0 (grpo-seed0), 20 (lens-seed0 …)"
+    )
+    assert note in out.splitlines()
+    assert {name for name, *_ in table(Path("table"))} == {
+        *("grpo", "lens", "lens-seed0", "lens-seed1"),
+    }
+
+
+def test_the_checkpoints_update_is_kept(command: Command, full_run: Path) -> None:
+    """In the manifest of an evaluation."""
+    steps = [full_run / f"checkpoints/step-{step}" for step in (4, 8)]
+    status, out, _ = command(*steps, "--n", 16, "--questions", 2)
+    assert status == 0
+    name = f"{full_run.name}-step-"
+    told = f"note: the runs were evaluated after different updates: 4 ({name}4), 8 ({name}8)"
+    assert told in out.splitlines()
+
+
+def test_counts_of_the_tiny_task_without_its_training_questions(command: Command) -> None:
+    assert command("--questions", 5, "--n", 1)[0] == 0
+    asked = ["--data", "tiny", "--trained-on", "tiny"]
+    status, out, err = command("--from", "runs/evaluate", *asked)
+    assert (status, err) == (0, "")
+    assert "tiny, with and without the questions that are in tiny" in out
+
+
+def test_one_method_by_name_is_told_before_anything_is_sampled(
+    command: Command, full_run: Path, tmp_path: Path
+) -> None:
+    for name in ("lens-seed3", "lens-seed03"):
+        shutil.copytree(full_run, tmp_path / "copies" / name)
+    status, out, err = command("copies/lens-seed3", "copies/lens-seed03")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "are both of lens, yet not two seeds of it" in err
 
 
 def test_vllm_serves_a_base_model_under_an_empty_adapter(
@@ -459,6 +511,7 @@ def test_a_signal_while_the_table_is_made(
         (["--from", "empty"], "empty holds no counts"),
         (["--from", "a.csv", "tiny"], "cannot read tiny"),
         (["--from", "a.csv", "a.csv"], "a is named twice"),
+        (["--from", "a b.csv", "a_b.csv"], "a b and "),
         (["--from", "a.csv", "--trained-on", "bad.jsonl"], "the questions with --data"),
         (["--from", "a.csv", "b.csv"], "no question that all of them were asked"),
         (["--from", "none.csv"], "none.csv holds no question yet"),
@@ -475,7 +528,7 @@ def test_bad_input_is_one_line(
     (tmp_path / "model").symlink_to(qwen2)
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "bad.jsonl").write_text("{", encoding="utf-8")
-    for name in "ab":
+    for name in ("a", "b", "a b", "a_b"):
         (tmp_path / f"{name}.csv").write_text(f"id,n,correct\n{name},2,1\n", encoding="utf-8")
     (tmp_path / "none.csv").write_text("id,n,correct\n", encoding="utf-8")
     status, out, err = command(*arguments)

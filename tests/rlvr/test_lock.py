@@ -147,7 +147,7 @@ def test_evaluating_into_a_folder_that_is_in_use(
 def test_a_study_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(study.subprocess, "call", lambda *_, **__: 0)
+    monkeypatch.setattr(study.trainings, "call", lambda *_, **__: 0)
     with alone_in(tmp_path), pytest.raises(SystemExit) as left:
         study.main(["--out", str(tmp_path), "--seeds", "1"])
     assert left.value.code == 2
