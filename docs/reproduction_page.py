@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,16 +138,24 @@ def together(differences: Iterable[np.ndarray]) -> list[float]:
 
 def by_k(curves: pd.DataFrame) -> str:
     """The differences in pass@k beyond k = 1; what they can and can't say."""
-    rows = [
-        "Points of pass@k minus GRPO, with 95 % intervals of each alone:",
-        "",
-        f"| arm | {' | '.join(MORE)} |",
-        f"|---|{'---|' * len(MORE)}",
-    ]
+    cells = side_by_side(MORE, lambda label, k: differences(curves, label, column=k))
+    said = "Points of pass@k minus GRPO, with 95 % intervals of each alone:"
+    return "\n\n".join(filter(None, (said, cells, beyond(curves))))
+
+
+def by_level(curves: pd.DataFrame) -> str:
+    """The differences by number of steps of the question."""
+    cells = side_by_side(LEVELS[1:], lambda label, level: differences(curves, label, level))
+    return f"Points of pass@1 minus GRPO by level, with 95 % intervals of each alone:\n\n{cells}"
+
+
+def side_by_side(columns: Sequence[str], of: Callable[[str, str], np.ndarray]) -> str:
+    """A table of intervals, a row an arm; `of(label, column)`: the differences."""
+    rows = [f"| arm | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
     for label in ARMS:
-        cells = [interval(t_interval(differences(curves, label, column=k))) for k in MORE]
+        cells = [interval(t_interval(of(label, column))) for column in columns]
         rows.append(f"| {display(label)} | {' | '.join(cells)} |")
-    return "\n".join((*rows, *(["", found] if (found := beyond(curves)) else [])))
+    return "\n".join(rows)
 
 
 def beyond(curves: pd.DataFrame) -> str:
@@ -184,20 +192,6 @@ def beyond(curves: pd.DataFrame) -> str:
 def listed(words: Sequence[str]) -> str:
     """a, b and c."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def by_level(curves: pd.DataFrame) -> str:
-    """The differences by number of steps of the question."""
-    rows = [
-        "Points of pass@1 minus GRPO by level, with 95 % intervals of each alone:",
-        "",
-        f"| arm | {' | '.join(LEVELS[1:])} |",
-        f"|---|{'---|' * len(LEVELS[1:])}",
-    ]
-    for label in ARMS:
-        cells = [interval(t_interval(differences(curves, label, level))) for level in LEVELS[1:]]
-        rows.append(f"| {display(label)} | {' | '.join(cells)} |")
-    return "\n".join(rows)
 
 
 def signals(
