@@ -41,8 +41,7 @@ def encode_prompts(
     """Token ids of every question, before anything is trained.
 
     Raises:
-        UserError: a prompt that can't be made, is empty, or leaves too little room for an answer;
-            one that is the same for all problems.
+        UserError: a prompt that can't be made, is empty, or leaves too little room for an answer.
     """
     if questions is None:
         return []
@@ -65,11 +64,6 @@ def encode_prompts(
                 f"{questions.place(i)}: a prompt of {len(prompt)} tokens and an answer of up "
                 f"to rollout.max_new_tokens = {answer} exceed the model's {positions} positions"
             )
-    if len({*prompts}) < 2 <= len({question.problem for question in questions.items}):
-        raise UserError(
-            f"the {len(prompts)} prompts have the same tokens: template or tokenizer leaves "
-            "out the problem"
-        )
     return prompts
 
 

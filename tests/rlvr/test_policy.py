@@ -7,8 +7,6 @@ import json
 import math
 import shutil
 from collections.abc import Callable
-from copy import copy as copy_of
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -275,21 +273,6 @@ def test_a_prompt_without_tokens_is_refused(tiny: Policy) -> None:
     with pytest.raises(UserError, match="question 'q8': its prompt has no tokens") as caught:
         encode_prompts(tiny, Config(), questions)
     assert "\n" not in str(caught.value)
-
-
-def test_a_template_that_leaves_the_problem_out_is_refused(tiny: Policy) -> None:
-    """One problem twice is no fault, nor are some that the tokenizer can't tell apart."""
-    one, again, other = "1 (a) +2 (mod 7)", "1  (a)  +2 (mod 7)", "1 (b) +2 (mod 7)"
-    items = tuple(Question(f"q{i}", problem, "3") for i, problem in enumerate((one, again, other)))
-    config = Config()
-    assert len({*encode_prompts(tiny, config, Questions("here", items))}) == 2
-    assert len(encode_prompts(tiny, config, Questions("here", (items[0],) * 2))) == 2
-    tokenizer = copy_of(tiny.tokenizer)
-    tokenizer.chat_template = "{{ messages[0]['content'][:3] }}"
-    short = replace(tiny, tokenizer=tokenizer)
-    config = replace(config, prompt=PromptConfig("chat"))
-    with pytest.raises(UserError, match="the 3 prompts have the same tokens: template or tok"):
-        encode_prompts(short, config, Questions("here", items))
 
 
 # --- folders that are no model --------------------------------------------------------------------
