@@ -238,16 +238,14 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
 
 
 def _load_adapter(policy: Policy, folder: Path) -> None:
-    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+    from peft import set_peft_model_state_dict
 
     path = folder / WEIGHTS_FILE
     try:
         weights = load_file(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot read the adapter {path}: {str(error).splitlines()[0]}") from None
-    wanted = {
-        name: tensor.shape for name, tensor in get_peft_model_state_dict(policy.model).items()
-    }
+    wanted = {name: own.shape for name, own in adapter_tensors(policy, torch.float32).items()}
     if set(wanted) != set(weights):
         strange = sorted(set(wanted) ^ set(weights))[0]
         where = "lacks" if strange in wanted else "has"

@@ -157,10 +157,7 @@ COLUMNS = 3
 
 def setting_curves(setting: Setting, level: str) -> Figure:
     """pass@1 while training: a panel for each method, with GRPO in all of them."""
-    evaluated = {
-        label: [run for run in setting.of(label) if not np.isnan(at_end(run, "pass@1", level))]
-        for label in setting.labels
-    }
+    evaluated = {label: setting.evaluated(label, level) for label in setting.labels}
     baseline = evaluated.pop(BASELINE, [])
     others = {label: runs for label, runs in evaluated.items() if runs}
     columns = min(COLUMNS, max(1, len(others)))

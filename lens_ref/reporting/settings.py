@@ -78,6 +78,10 @@ class Setting:
         """The runs of a method."""
         return [run for run in self.runs if run.label == label]
 
+    def evaluated(self, label: str, level: str = "all") -> list[Run]:
+        """Those that were evaluated after their last update."""
+        return [run for run in self.of(label) if not np.isnan(at_end(run, "pass@1", level))]
+
     @cached_property
     def committed(self) -> Committed:
         """The same runs as one table of curves and one of updates."""
@@ -109,12 +113,8 @@ class Setting:
 
     def paired(self, label: str) -> list[Run]:
         """The evaluated runs of a method that have such a GRPO run of their seed."""
-        base, own = (
-            [run for run in self.of(name) if not np.isnan(at_end(run, "pass@1"))]
-            for name in (BASELINE, label)
-        )
-        seeds = {run.seed for run in base}
-        return [run for run in own if run.seed in seeds]
+        seeds = {run.seed for run in self.evaluated(BASELINE)}
+        return [run for run in self.evaluated(label) if run.seed in seeds]
 
     def over_questions(self, label: str, k: int = 1, level: str = "all") -> Estimate | None:
         """pass@k of a method minus that of GRPO, in points, paired by test question, in the mean

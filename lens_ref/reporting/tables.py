@@ -217,9 +217,8 @@ def measured(setting: Setting) -> list[tuple[str, str]]:
 
 def _seeds(setting: Setting, label: str) -> str:
     """How many runs of a method its means are over; "1 of 2" where some were never evaluated."""
-    runs = setting.of(label)
-    evaluated = sum(not np.isnan(at_end(run, "pass@1")) for run in runs)
-    return str(len(runs)) if evaluated == len(runs) else f"{evaluated} of {len(runs)}"
+    runs, evaluated = len(setting.of(label)), len(setting.evaluated(label))
+    return str(runs) if evaluated == runs else f"{evaluated} of {runs}"
 
 
 def accuracy_rows(setting: Setting) -> tuple[list[str], list[list[str]]]:

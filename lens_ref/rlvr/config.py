@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from lens_ref.core._checks import nearest
 from lens_ref.rlvr import recipes
 from lens_ref.rlvr.data_config import STRICT, Count, DataConfig, Seed, Unsigned
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.files import parse_yaml
 
 PLAIN_TEMPLATE = (
     "Problem: {problem}\n\n"
@@ -301,8 +301,8 @@ def parse_method(text: str) -> tuple[str, dict[str, Any]]:
         if not equals:
             raise ValueError(f"method {text!r}: write hyperparameters as name:key=value,key=value")
         try:
-            hyperparameters[key.strip()] = as_number(yaml.safe_load(value))
-        except yaml.YAMLError:
+            hyperparameters[key.strip()] = as_number(parse_yaml(value))
+        except ValueError:
             raise ValueError(f"method {text!r}: {value!r} is not a value") from None
     try:
         methods.get(name, **hyperparameters)

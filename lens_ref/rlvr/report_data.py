@@ -41,8 +41,6 @@ CURVE_COLUMNS = ("method", "seed", "step", "level", *PASS_COLUMNS)
 UPDATE_METRICS = ("reward", "negative_share", "neg_to_mixed_rms", "entropy", "mean_length")
 UPDATE_COLUMNS = ("method", "seed", "step", *UPDATE_METRICS)
 TEXT = ("question", "level", "kind", "method", "adapter")
-KEYED, KEYS = ("metrics.csv", "eval.csv"), ("step", "level")
-"""Tables that have a row a step (and level), and these columns."""
 INCIDENTAL = (
     *("methods", "seed", "steps", "device", "checkpoint", "verifier"),
     *("rollout.vllm.memory_share", "rollout.vllm.cache_gb", "rollout.vllm.sleep"),
@@ -177,16 +175,23 @@ def read_run(path: Path) -> Run:
         seed=config["seed"],
         config=config,
         manifest=manifest,
-        metrics=read_table(path / "metrics.csv", METRICS),
+        metrics=read_table(path / "metrics.csv", METRICS, UPDATE_KEY),
         groups=read_table(path / "groups.csv", GROUP_COLUMNS),
-        evals=read_table(path / "eval.csv", evaluation.COLUMNS),
+        evals=read_table(path / "eval.csv", evaluation.COLUMNS, CURVE_KEY),
         counts=read_table(path / "eval_counts.csv", evaluation.COUNT_COLUMNS),
         samples=[line.value for line in read_jsonl(path / "samples.jsonl", COPY_AGAIN)],
     )
 
 
-def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
+UPDATE_KEY, CURVE_KEY = ("step",), ("step", "level")
+"""What tells the rows of a run's metrics.csv and eval.csv apart."""
+
+
+def read_table(path: Path, columns: Iterable[str], key: Sequence[str] = ()) -> pd.DataFrame:
     """A CSV with at least these columns; empty cells are NaN, a missing file is an empty table.
+
+    Args:
+        key: the columns that no two rows have alike.
 
     Raises:
         UserError: it is damaged: a number that is none, or outside its range, say.
@@ -212,8 +217,8 @@ def read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
     if "step" in columns and "step" not in header:
         raise damaged(path, "it has no column step", COPY_AGAIN)
     _check_ranges(path, table, rows)
-    key = [c for c in KEYS if c in table]
-    if path.name in KEYED and (twice := table.duplicated(key).to_numpy()).any():
+    key = [column for column in key if column in table]
+    if key and (twice := table.duplicated(key).to_numpy()).any():
         why = f"line {rows[int(twice.argmax())][0]}: the same {' and '.join(key)} again"
         raise damaged(path, why, COPY_AGAIN)
     return table.reindex(columns=[*header, *(c for c in columns if c not in header)])

@@ -215,10 +215,10 @@ def load_data(config: Config, verifier: Verifier) -> Data:
             console.print(line, highlight=False, markup=False)
     if test is not None and data.overlap == "refuse":
         check_disjoint(train, test)
+    elif test is not None and (common := common_ids(train, test)):
+        console.print(f"{len(common)} of {len(test)} test questions are also trained on")
     if test is not None and not config.eval.every:
         console.print(f"eval.every is 0: the {len(test)} test questions are not used")
-    if test is not None and data.overlap == "report" and (common := common_ids(train, test)):
-        console.print(f"{len(common)} of {len(test)} test questions are also trained on")
     return Data(train, test)
 
 
