@@ -166,7 +166,7 @@ def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[s
     said = []
     if of_seeds:
         names = ", ".join(map(display, of_seeds))
-        said.append(f"Student's intervals over seeds, paired with GRPO's: {names}.")
+        said.append(f"Student's intervals over seeds, each alone, paired with GRPO's: {names}.")
         for label in of_seeds:
             said.append(by_seed(setting, label))
             if limit := found_by(setting, label):
@@ -188,17 +188,27 @@ def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[s
 
 def by_seed(setting: Setting, label: str) -> str:
     """The differences from GRPO one by one; where the seeds are too few for the table, with
-    Student's interval over them."""
+    Student's interval over them; where GRPO has more seeds, what it reaches with these."""
     seeds = [str(run.seed) for run in setting.paired(label)]
     few = len(seeds) < FEW_SEEDS
-    parts = []
+    base = partners(setting, label)
+    parts, reached = [], []
     for k in (1, largest_k(setting)):
         changes = setting.seed_differences(label, f"pass@{k}")
+        reached.append(mean_rate(base, f"pass@{k}"))
         over = with_seeds(changes) if few else ""
         parts.append(f"{listed(list(map(signed, changes)))} in pass@{k}{over}")
     what = f"by seed ({listed(seeds)})" if len(seeds) > 1 else f"with seed {seeds[0]}"
     student = " (Student's)" if few and len(seeds) > 1 else ""
-    return f"{display(label)} minus GRPO {what}: {'; '.join(parts)}{student}."
+    fewer = len(base) < len(setting.of(BASELINE))
+    these = f" GRPO ends at {' and '.join(reached)} there." if fewer else ""
+    return f"{display(label)} minus GRPO {what}: {'; '.join(parts)}{student}.{these}"
+
+
+def partners(setting: Setting, label: str) -> list[Run]:
+    """GRPO's runs of the seeds that a method has too."""
+    seeds = {run.seed for run in setting.paired(label)}
+    return [run for run in setting.of(BASELINE) if run.seed in seeds]
 
 
 def found_by(setting: Setting, label: str) -> float | None:
@@ -263,16 +273,23 @@ def headline(folder: Path) -> list[str]:
     change = difference(setting, LENS)
     if change is None:
         return []
-    seeds = {run.seed for run in setting.paired(LENS)}
-    base = [run for run in setting.of(BASELINE) if run.seed in seeds]
+    base = partners(setting, LENS)
     start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
     limit = found_by(setting, LENS) if change.over == "seeds" else None
     shows = f" ({limit:.1f} points would probably have shown)" if limit else ""
+    others = {x: difference(setting, x) for x in setting.labels if x not in (BASELINE, LENS)}
+    said = [
+        f"{display(label)} ({counted(len(partners(setting, label)), 'seed')}): "
+        f"{told(setting, label, found)}"
+        for label, found in others.items()
+        if found
+    ]
     return [
-        f"- **{setting.title}** ({counted(len(seeds), 'seed')}, {base[0].step} updates, "
+        f"- **{setting.title}** ({counted(len(base), 'seed')}, {base[0].step} updates, "
         f"{len(tested_at_end(base[0])):,} test questions, {ORIGINS.get(hashes(base[0])[0], '')}"
         f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from {start} to {end}.",
         f"  LENS as printed: {told(setting, LENS, change)}{shows}.",
+        *([f"  {'; '.join(said)}."] if said else []),
     ]
 
 
@@ -290,25 +307,25 @@ def figure(folder: Path, path: Path) -> None:
 
 
 def drawing(setting: Setting) -> Figure:
-    """Reward and share of negative groups over the updates, a line a run."""
+    """Reward and share of negative groups over the updates: thin, each run; thick, their mean."""
     fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     columns = {"reward": "mean reward of sampled answers", "negative_share": "negative groups"}
     others = dict(
         zip(setting.labels, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False)
     )
     for ax, (column, name) in zip(axes, columns.items(), strict=True):
-        shown = set[str]()
-        for run in setting.runs:
-            values = 100 * moving_average(run.metrics[column].to_numpy(), WINDOW)
-            ax.plot(
-                run.metrics["step"],
-                values,
-                "--" if run.label == BASELINE else "-",
-                color=COLORS.get(run.label, others[run.label]),
-                linewidth=1.3,
-                label=None if run.label in shown else display(run.label),
-            )
-            shown.add(run.label)
+        for label in setting.labels:
+            curves = [
+                pd.Series(100 * moving_average(run.metrics[column].to_numpy(), WINDOW))
+                for run in setting.of(label)
+            ]
+            look = {"color": COLORS.get(label, others[label]), "ls": "-"}
+            if label == BASELINE:
+                look["ls"] = "--"
+            for curve in curves:
+                ax.plot(curve.index + 1, curve, **look, linewidth=0.8, alpha=0.35)
+            mean = pd.concat(curves, axis=1).mean(axis=1)
+            ax.plot(mean.index + 1, mean, **look, linewidth=2, label=display(label))
         ax.set(xlabel="updates", ylabel="%", title=f"{name}, mean of {WINDOW} updates")
         ax.grid(alpha=0.3)
     axes[0].legend()

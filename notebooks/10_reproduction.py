@@ -39,7 +39,7 @@ device = start(1, "numpy", "matplotlib")
 # that fixes every random draw). Runs that differ in method and seed alone make up a *setting*. Which
 # row of the paper's tables a run belongs to is decided by what its files say that it did: model,
 # training data, method, number of gradient updates, answers per question. The name of its folder
-# does not matter. Expect one sentence.
+# does not matter. Expect one sentence, and a note on runs that were found twice.
 
 # %%
 found = reproduction(results=results())
@@ -219,8 +219,8 @@ for column in ("pass@1", "pass@16"):
 # intervals. Then come pass@k after the last update, the differences to GRPO, and what happened while
 # training. Look at the column "their signal": it says how loud negative groups are next to mixed
 # ones. GRPO's are silent (0); LENS as printed is nearly so
-# ([notebook 04](04_calibrated_reward.ipynb)). `negative_std` is another reading of LENS: negative
-# groups are divided by their standard deviation, which makes them loud. `qwen05` is the folder that held
+# ([notebook 04](04_calibrated_reward.ipynb)). Two other readings of LENS make negative groups loud:
+# `no_demean` does not take their mean off, `negative_std` divides them by their standard deviation. `qwen05` is the folder that held
 # Qwen2.5-Coder-0.5B-Instruct, its weights computed back from a quantised file
 # ([docs/reproduction.md](../docs/reproduction.md) says what was run, on what).
 

@@ -107,6 +107,26 @@ def test_nothing_is_compared_without_a_pair(page: Any, tmp_path: Path) -> None:
     assert "interval" not in page.page(tmp_path)
 
 
+def test_an_arm_with_fewer_seeds_stands_beside_grpo_of_these(page: Any, tmp_path: Path) -> None:
+    """GRPO has 4, 4, 4 and 12 of 16 right, 37.5 % in the mean; in the first three 25 %. Both other
+    arms gain 6.25 points with seed 0 and none with 1 and 2: mean 2.1, sd 3.61, t 4.303, ± 9.0."""
+    for seed, correct in enumerate(((1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1), (3, 3, 3, 3))):
+        a_run(tmp_path, "grpo", seed, correct)
+        a_run(tmp_path, "lens", seed, correct, "0.002")
+        if seed < 3:
+            gain = (2, 1, 1, 1) if seed == 0 else correct
+            a_run(tmp_path, "lens:groups=mixed", seed, gain)
+    text = page.page(tmp_path)
+    assert "| GRPO | 4 | 10.0 % | 37.5 % |" in text
+    assert "| LENS, mixed groups only | 3 | 10.0 % | 27.1 % | +2.1 [−6.9, +11.0] |" in text
+    assert "in pass@16. GRPO ends at 25.0 % and 40.0 % there." in text
+    assert text.count("GRPO ends at") == 1
+    lines = page.headline(tmp_path)
+    assert len(lines) == 3
+    said = "LENS, mixed groups only (3 seeds): +2.1 points, 95 % interval [−6.9, +11.0]: no "
+    assert lines[2].startswith(f"  {said}")
+
+
 def test_the_headline_is_of_common_seeds(page: Any, tmp_path: Path) -> None:
     """GRPO of seed 2 has 12 of 16 right and no partner."""
     for seed in (0, 1):
@@ -129,7 +149,8 @@ def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path
     text = page.page(tmp_path)
     assert "| LENS as printed | 3 | 10.0 % | 27.1 % | +2.1 [−21.6, +25.8] |" in text
     assert "With fewer than" not in text
-    assert "Student's intervals over seeds, paired with GRPO's: LENS as printed." in text
+    assert "over seeds, each alone, paired with GRPO's: LENS as printed." in text
+    assert "GRPO ends at" not in text
     said = "95 % interval [−21.6, +25.8]: no difference from GRPO can be told."
     assert f"LENS as printed: +2.1 points, {said}" in text
     assert "by seed (0, 1 and 2): 0.0, +12.5 and −6.2 in pass@1; " in text
@@ -189,8 +210,9 @@ def test_the_figure(page: Any, tmp_path: Path) -> None:
         a_run(tmp_path / "runs", "grpo", seed, (0, 1, 2, 1))
     a_run(tmp_path / "runs", "lens:groups=mixed", 0, (1, 2, 3, 2), "0.002")
     left, right = page.drawing(page.read(tmp_path / "runs")).axes
-    assert [line.get_ydata()[-1] for line in left.lines] == pytest.approx([45.0] * 3)
-    assert [line.get_ydata()[-1] for line in right.lines] == pytest.approx([37.5] * 3)
+    thin_and_thick = 3 + 2
+    assert [line.get_ydata()[-1] for line in left.lines] == pytest.approx([45.0] * thin_and_thick)
+    assert [line.get_ydata()[-1] for line in right.lines] == pytest.approx([37.5] * thin_and_thick)
     named = [text.get_text() for text in left.get_legend().texts]
     assert named == ["GRPO", "LENS, mixed groups only"]
     page.figure(tmp_path / "runs", tmp_path / "figure.png")

@@ -315,8 +315,28 @@ def test_unfinished_and_double_runs_are_named_and_not_counted(tmp_path: Path) ->
     assert len(found.found.finished) == 1
     late, double = found.notes()
     assert late == f"{tmp_path / 'c'} is not finished (3 of 4 updates) and is not counted"
-    assert double.startswith(f"{tmp_path / 'b'} is the same method, seed and settings as")
+    others = "others of the same method, seed and settings"
+    assert double == f"1 run of {tmp_path} left out, as {tmp_path} has {others}: b"
     assert late in written(tmp_path / "out", tmp_path)
+
+
+def test_reruns_of_a_folder_are_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By paths from the working folder, or the one above it."""
+    for parent, seed in (("a", 0), ("a", 1), ("b", 0), ("b", 1)):
+        make_run(tmp_path / "runs" / parent / f"grpo-seed{seed}", "grpo", 0.5, seed)
+    others = "others of the same method, seed and settings: grpo-seed0, grpo-seed1"
+    for where, first, second in (
+        (".", "runs/a", "runs/b"), ("runs", "a", "b"), ("runs/a", ".", "../b"),
+    ):  # fmt: skip
+        monkeypatch.chdir(tmp_path / where)
+        (said,) = document.reproduction([tmp_path / "runs"]).notes()
+        assert said == f"2 runs of {second} left out, as {first} has {others}"
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "far" / "away")
+    (said,) = document.reproduction([tmp_path / "runs"]).notes()
+    assert said.startswith(f"2 runs of {tmp_path / 'runs' / 'b'} left out")
 
 
 def test_pieces_and_other_manifests_are_passed_over(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 from lens_ref.reporting import latex, paper, pictures, run_figures, tables
 from lens_ref.reporting.find import Found, find
 from lens_ref.reporting.settings import Setting, grouped
-from lens_ref.rlvr.report_data import BASELINE, label_order
+from lens_ref.rlvr.report_data import BASELINE, Run, label_order
 from lens_ref.rlvr.report_page import figure, page, table
 from lens_ref.rlvr.report_verdict import counted, over_questions, over_seeds
 from lens_ref.rlvr.run_folder import AGAIN, write_whole, writing
@@ -102,11 +103,29 @@ class Reproduction:
     def notes(self) -> list[str]:
         """Runs that were found and are not counted."""
         unfinished = [
-            f"{run.path} is not finished ({run.step} of {run.config.get('steps')} updates) and is "
-            "not counted"
+            f"{nearby(run.path)} is not finished ({run.step} of {run.config.get('steps')} updates) "
+            "and is not counted"
             for run in self.found.unfinished
         ]
-        return [*unfinished, *self.found.double]
+        return [*unfinished, *_left_out(self.found.double)]
+
+
+def _left_out(double: Sequence[tuple[Run, Run]]) -> Iterator[str]:
+    """Which runs were found again elsewhere, a sentence for every two folders."""
+    folders: dict[tuple[Path, Path], list[str]] = {}
+    for run, twin in double:
+        folders.setdefault((run.path.parent, twin.path.parent), []).append(run.path.name)
+    for (folder, other), names in folders.items():
+        yield (
+            f"{counted(len(names), 'run')} of {nearby(folder)} left out, as {nearby(other)} has "
+            f"others of the same method, seed and settings: {', '.join(names)}"
+        )
+
+
+def nearby(path: Path) -> Path:
+    """The path from the working folder or the one above it, where it lies below these."""
+    relative = Path(os.path.relpath(path))
+    return relative if relative.parts[:2].count("..") < 2 else path
 
 
 def reproduction(runs: Sequence[Path] = (), results: Path | None = None) -> Reproduction:

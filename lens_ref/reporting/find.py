@@ -24,9 +24,9 @@ from lens_ref.rlvr.report_data import (
     LENS,
     UPDATE_COLUMNS,
     Run,
-    label_order,
     read_run,
     read_table,
+    run_order,
 )
 
 PASSED_OVER = ("cells", "checkpoints")  # pieces of `python -m toy.compare`, and of a run
@@ -39,7 +39,7 @@ class Found:
 
     finished: tuple[Run, ...]
     unfinished: tuple[Run, ...]
-    double: tuple[str, ...]  # runs that another run of the same settings, method and seed displaced
+    double: tuple[tuple[Run, Run], ...]  # left out, and the run of its settings, method and seed
 
 
 def find(runs: Sequence[Path] = (), results: Path | None = None) -> Found:
@@ -68,15 +68,15 @@ def find(runs: Sequence[Path] = (), results: Path | None = None) -> Found:
             raise UserError(f"no folder {results} with results; name one with --results")
         read += _below(results)
     once = {run.path.resolve(): run for run in read}
-    ordered = sorted(once.values(), key=lambda run: (*label_order(run.label), run.seed))
+    ordered = sorted(once.values(), key=run_order)
     finished, double = _once([run for run in ordered if run.finished])
     return Found(tuple(finished), tuple(run for run in ordered if not run.finished), tuple(double))
 
 
-def _once(runs: list[Run]) -> tuple[list[Run], list[str]]:
-    """The first run of every setting, method and seed, and what was left out for it."""
+def _once(runs: list[Run]) -> tuple[list[Run], list[tuple[Run, Run]]]:
+    """The first run of every setting, method and seed, and those that were left out for it."""
     kept: list[Run] = []
-    left_out = []
+    left_out = list[tuple[Run, Run]]()
     for run in runs:
         twin = next(
             (
@@ -89,9 +89,7 @@ def _once(runs: list[Run]) -> tuple[list[Run], list[str]]:
         if twin is None:
             kept.append(run)
         else:
-            left_out.append(
-                f"{run.path} is the same method, seed and settings as {twin.path} and is left out"
-            )
+            left_out.append((run, twin))
     return kept, left_out
 
 

@@ -4,8 +4,8 @@
 
 writes `curves.csv` (pass@k by method, seed, step and level), `updates.csv` (what was logged at
 every update) and `manifests.json` (settings, versions, hardware). Reports draw their bands from
-them. With `--whole` it copies each run instead: its tables, settings and manifest and the report's
-figures, but no question and no answer.
+them. With `--whole` it copies each run instead: its tables, settings and manifest, but no question
+and no answer. Beside the runs it draws the figures of a report on all of them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from lens_ref.rlvr.report_data import (
     Run,
     differing_hashes,
     differing_settings,
-    label_order,
     read_run,
+    run_order,
 )
+from lens_ref.rlvr.report_page import write_figure
 from lens_ref.rlvr.run_folder import AGAIN, find_runs, refuse_secrets, write_whole, writing
+from lens_ref.rlvr.run_report import draw
 from lens_ref.rlvr.untrusted import printable, to_cell
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])/(?:[^\s/]+/)*([^\s/]+)/?")
@@ -59,7 +61,7 @@ def collect(parents: Sequence[Path], out: Path) -> list[Run]:
                 f"{twin.path} and {run.path} are both {run.label} with seed {run.seed}; "
                 "give each run once"
             )
-    runs.sort(key=lambda run: (*label_order(run.label), run.seed))
+    runs.sort(key=run_order)
     manifests = [
         without_paths({"run": f"{r.label}-seed{r.seed}", **r.manifest, "config": r.config})
         for r in runs
@@ -76,7 +78,7 @@ TABLES = ("metrics.csv", "groups.csv", "eval.csv", "eval_counts.csv")
 
 def copy_whole(parents: Sequence[Path], out: Path) -> list[Run]:
     """`out/<run>/` with tables, settings and manifest of every run of the parents, without absolute
-    paths, and the figures of their reports beside them.
+    paths, and beside them the figures of a report over all of them.
 
     Raises:
         UserError: an unfinished run, two runs of one name, a folder that can't be written.
@@ -95,15 +97,12 @@ def copy_whole(parents: Sequence[Path], out: Path) -> list[Run]:
         write_whole(folder / "config.yaml", config, AGAIN)
         for name in TABLES:
             if (run.path / name).is_file():
-                _copy(run.path / name, folder / name)
-    for picture in sorted(p for parent in parents for p in parent.glob("*.png")):
-        _copy(picture, out / picture.name)
+                with writing(folder / name, AGAIN):
+                    shutil.copy(run.path / name, folder / name)
+    for name, drawing in draw(sorted(runs, key=run_order)).items():
+        with writing(out / f"{name}.png", AGAIN):
+            write_figure(out / f"{name}.png", drawing)
     return runs
-
-
-def _copy(source: Path, target: Path) -> None:
-    with writing(target, AGAIN):
-        shutil.copy(source, target)
 
 
 def _check_finished(run: Run) -> None:
@@ -174,7 +173,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("parents", nargs="+", type=Path, metavar="RUNS_PARENT")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="e.g. results/tiny")
-    parser.add_argument("--whole", action="store_true", help="copy each run, texts left out")
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="copy each run, texts left out, and draw the figures of all",
+    )
     args = parser.parse_args(arguments)
     try:
         refuse_secrets({"--out": str(args.out)})

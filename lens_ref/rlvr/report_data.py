@@ -119,7 +119,12 @@ def read_runs(parent: Path) -> list[Run]:
         UserError: no run folder, or one whose config, manifest or logs are damaged.
     """
     runs = [read_run(folder.path) for folder in find_runs(parent)]
-    return sorted(runs, key=lambda run: (*label_order(run.label), run.seed))
+    return sorted(runs, key=run_order)
+
+
+def run_order(run: Run) -> tuple[bool, bool, str, int]:
+    """A sort key: by method, as in `label_order`, then by seed."""
+    return (*label_order(run.label), run.seed)
 
 
 def label_order(label: str) -> tuple[bool, bool, str]:

@@ -55,23 +55,27 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 
 def reward(runs: list[Run], committed: Committed | None, style: dict[str, Style]) -> Figure | str:
-    """Mean reward of an update: what was measured, its moving average, the committed bands."""
+    """Mean reward of an update: what was measured, its moving average, the committed bands; of
+    several seeds their moving averages and the mean of these."""
     runs = [run for run in runs if len(run.metrics)]
     if not runs:
         return "No update has been done yet, so there is no reward to draw."
     figure, (axes,) = frame()
     if committed is not None:
-        smooth = _smoothed(committed.updates, "reward")
+        bands = _smoothed(committed.updates, "reward")
         for label in dict.fromkeys(run.label for run in runs):
-            _band(axes, smooth[smooth["method"] == label], "reward", style[label])
-    for run in runs:
-        look, step = style[run.label], run.metrics["step"]
-        axes.plot(step, run.metrics["reward"], color=look.color, lw=0.6, alpha=0.3)
+            _band(axes, bands[bands["method"] == label], "reward", style[label])
+    for label in dict.fromkeys(run.label for run in runs):
+        look, its = style[label], [run for run in runs if run.label == label]
+        measured = [run.metrics.set_index("step")["reward"] for run in its]
+        smooth = [pd.Series(moving_average(x.to_numpy(), WINDOW), x.index) for x in measured]
+        for thin in measured if len(its) == 1 else smooth:
+            axes.plot(thin.index, thin, color=look.color, lw=0.6, alpha=0.3)
+        thick = pd.concat(smooth, axis=1, join="inner").mean(axis=1)
         axes.plot(
-            step,
-            moving_average(run.metrics["reward"].to_numpy(), WINDOW),
+            thick.index, thick,
             color=look.color, ls=look.line, marker=look.marker, markevery=0.15, ms=4, lw=2,
-            label=look_name(run, runs),
+            label=look_name(its[0], runs),
         )  # fmt: skip
     label_updates(axes, "mean reward (share of answers right)")
     legend(figure, axes)
@@ -91,7 +95,7 @@ def pass_at_1(
         for label in sorted(set(whole["method"]), key=label_order):
             rows = whole[whole["method"] == label]
             _band(axes, rows.assign(shown=100 * rows["pass@1"]), "shown", style[label], mean=True)
-    shift = 0.015 * max(run.counts["step"].max() for run in runs)
+    shift = min(0.015, 0.06 / len(runs)) * max(run.counts["step"].max() for run in runs)
     for i, run in enumerate(runs):
         look, steps = style[run.label], sorted(set(run.counts["step"]))
         intervals = [_interval(question_rates(run.counts, step)) for step in steps]
@@ -134,6 +138,8 @@ def levels(runs: list[Run], style: dict[str, Style]) -> Figure | str:
 
 def negative_share(runs: list[Run], style: dict[str, Style]) -> Figure | str:
     """Share of groups with no right answer by level, in the first and last quarter of a run."""
+    if any(run.finished and run.groups.empty for run in runs):
+        return "Not every run kept its groups (groups.csv), so they are counted for none."
     runs = [run for run in runs if len(run.groups)]
     if not runs:
         return "No rollout batch was finished, so there are no groups to count."

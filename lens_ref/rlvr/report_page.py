@@ -42,14 +42,22 @@ summary { cursor: pointer; font-weight: 600; margin: .5rem 0; }
 """
 
 
-def figure(path: Path, drawing: Figure | str, caption: str) -> str:
-    """HTML of a drawing, which is also written to `path` (PNG); a sentence in its place is shown,
-    and the PNG of an earlier report goes."""
+def write_figure(path: Path, drawing: Figure | str) -> bytes:
+    """A drawing as a PNG file; a sentence in its place is not written, and the PNG of an earlier
+    drawing goes."""
     if isinstance(drawing, str):
         path.unlink(missing_ok=True)
-        return f"<p>{as_html(drawing)}</p>"
+        return b""
     data = report_figures.png(drawing)
     path.write_bytes(data)
+    return data
+
+
+def figure(path: Path, drawing: Figure | str, caption: str) -> str:
+    """HTML of a drawing, which is also written to `path`; a sentence in its place is shown."""
+    data = write_figure(path, drawing)
+    if isinstance(drawing, str):
+        return f"<p>{as_html(drawing)}</p>"
     caption = as_html(caption)
     source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
     return (

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import yaml
+from matplotlib.figure import Figure
 
 from lens_ref.rlvr import report_figures as figures
 from lens_ref.rlvr.metrics import METRICS
@@ -40,16 +41,6 @@ def write_report(parent: Path) -> Path:
     if committed is not None:
         committed = committed.of([run.label for run in runs])
     bands, note = _bands(runs, committed)
-    style = figures.styles(
-        [run.label for run in runs] + (list(set(bands.curves["method"])) if bands else [])
-    )
-    drawings = {
-        "reward": figures.reward(runs, bands, style),
-        "pass1": figures.pass_at_1(runs, bands, style),
-        "levels": figures.levels(runs, style),
-        "negative_share": figures.negative_share(runs, style),
-        "signal": figures.signal(runs, bands, style),
-    }
     body = [
         f"<h1>{as_html(' against '.join(dict.fromkeys(display(r.label) for r in runs)))}</h1>",
         _verdict(runs, committed),
@@ -57,7 +48,7 @@ def write_report(parent: Path) -> Path:
         f"<p class=note>{as_html(note)}</p>",
     ]
     again = f"python -m lens_ref.train --resume {parent} writes the report"
-    for name, drawing in drawings.items():
+    for name, drawing in draw(runs, bands).items():
         with writing(parent / f"{name}.png", again):
             body.append(figure(parent / f"{name}.png", drawing, CAPTIONS[name]))
     body += ["<h2>Tables</h2>", _pass_table(runs), _fact_table(runs)]
@@ -68,10 +59,25 @@ def write_report(parent: Path) -> Path:
     return path
 
 
+def draw(runs: list[Run], bands: Committed | None = None) -> dict[str, Figure | str]:
+    """The figures of a report by name, over the bands of committed runs; where there is nothing to
+    draw, the sentence that says so."""
+    style = figures.styles(
+        [run.label for run in runs] + (list(set(bands.curves["method"])) if bands else [])
+    )
+    return {
+        "reward": figures.reward(runs, bands, style),
+        "pass1": figures.pass_at_1(runs, bands, style),
+        "levels": figures.levels(runs, style),
+        "negative_share": figures.negative_share(runs, style),
+        "signal": figures.signal(runs, bands, style),
+    }
+
+
 CAPTIONS = {
     "reward": f"Reward on the training questions of each update: thin, as measured; thick, its "
-    f"average over the last {figures.WINDOW} updates. Shaded: lowest to highest such average "
-    "over the committed seeds.",
+    f"average over the last {figures.WINDOW} updates; of several seeds, thin, these averages and, "
+    "thick, their mean. Shaded: lowest to highest such average over the committed seeds.",
     "pass1": "pass@1 on the test questions; bars: 95 % bootstrap intervals over questions. "
     "Shaded: lowest to highest over the committed seeds, with their mean as a thin line. The bars "
     "of two methods overlap more than their difference is uncertain: the verdict pairs the "

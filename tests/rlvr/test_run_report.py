@@ -445,7 +445,7 @@ def test_collect_whole_runs(tmp_path: Path) -> None:
     make_run(tmp_path / "b", "grpo", 2, {})
     run = next((tmp_path / "a").glob("lens-*"))
     (run / "samples.jsonl").write_text('{"step": 0, "text": "a secret"}\n', "utf-8")
-    (tmp_path / "a" / "reward.png").write_bytes(b"picture")
+    (tmp_path / "a" / "reward.png").write_bytes(b"picture of run a alone")
     out = tmp_path / "out"
     arguments = [str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out), "--whole"]
     assert collect.main(arguments) == 0
@@ -458,6 +458,25 @@ def test_collect_whole_runs(tmp_path: Path) -> None:
     assert "/home" not in (out / "grpo-seed2/manifest.json").read_text("utf-8")
     again = [str(tmp_path / "a"), str(tmp_path / "a"), "--out", str(out), "--whole"]
     assert collect.main(again) == 2
+
+
+def test_figures_beside_whole_runs_show_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are those of a report on all, however the runs lay; no figure of an earlier report."""
+    monkeypatch.setattr(report_figures, "png", RENDER)
+    for parent, label in (("a", "lens"), ("b", "grpo"), ("both", "lens"), ("both", "grpo")):
+        make_run(tmp_path / parent, label, 0, {0: [1, 1], 4: [2, 2]}, ratio=0.25)
+    (tmp_path / "a" / "signal.png").write_bytes(b"of this run alone")
+    write_report(tmp_path / "both")
+    out = tmp_path / "out"
+    collect.copy_whole([tmp_path / "a", tmp_path / "b"], out)
+    for name in PNGS:
+        assert (out / f"{name}.png").read_bytes() == (tmp_path / f"both/{name}.png").read_bytes()
+    (tmp_path / "a/lens-seed0/groups.csv").unlink()  # as an older version left it
+    collect.copy_whole([tmp_path / "a", tmp_path / "b"], out)
+    assert not (out / "negative_share.png").exists()
+    assert "Not every run kept its groups" in text_of(write_report(tmp_path / "a"))
 
 
 def test_paths_are_cut_and_other_slashes_kept() -> None:
