@@ -191,7 +191,7 @@ def by_seed(setting: Setting, label: str) -> str:
     Student's interval over them; where GRPO has more seeds, what it reaches with these."""
     seeds = [str(run.seed) for run in setting.paired(label)]
     few = len(seeds) < FEW_SEEDS
-    base = partners(setting, label)
+    base = setting.partners(label)
     parts, reached = [], []
     for k in (1, largest_k(setting)):
         changes = setting.seed_differences(label, f"pass@{k}")
@@ -203,12 +203,6 @@ def by_seed(setting: Setting, label: str) -> str:
     fewer = len(base) < len(setting.of(BASELINE))
     these = f" GRPO ends at {' and '.join(reached)} there." if fewer else ""
     return f"{display(label)} minus GRPO {what}: {'; '.join(parts)}{student}.{these}"
-
-
-def partners(setting: Setting, label: str) -> list[Run]:
-    """GRPO's runs of the seeds that a method has too."""
-    seeds = {run.seed for run in setting.paired(label)}
-    return [run for run in setting.of(BASELINE) if run.seed in seeds]
 
 
 def found_by(setting: Setting, label: str) -> float | None:
@@ -273,13 +267,13 @@ def headline(folder: Path) -> list[str]:
     change = difference(setting, LENS)
     if change is None:
         return []
-    base = partners(setting, LENS)
+    base = setting.partners(LENS)
     start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
     limit = found_by(setting, LENS) if change.over == "seeds" else None
     shows = f" ({limit:.1f} points would probably have shown)" if limit else ""
     others = {x: difference(setting, x) for x in setting.labels if x not in (BASELINE, LENS)}
     said = [
-        f"{display(label)} ({counted(len(partners(setting, label)), 'seed')}): "
+        f"{display(label)} ({counted(len(setting.partners(label)), 'seed')}): "
         f"{told(setting, label, found)}"
         for label, found in others.items()
         if found

@@ -80,6 +80,29 @@ def test_runs_that_look_alike_are_named_once(tmp_path: Path) -> None:
     assert len(drawn.axes[0].containers) == 3
 
 
+def test_a_panel_shows_grpo_of_its_methods_seeds(tmp_path: Path) -> None:
+    """GRPO ends at 30 and 50 %: 40 beside both seeds, 30 beside the first, and not at all beside a
+    seed that it lacks, where the other method is (10 %). Of equal seeds the legend counts them."""
+    finals = [("grpo", 0, 0.3), ("grpo", 1, 0.5), ("lens", 0, 0.3), ("lens", 1, 0.3)]
+    for method, seed, final in finals:
+        make_run(tmp_path / f"{method}-seed{seed}", method, final, seed)
+
+    def drawn() -> tuple[list[float], list[str]]:
+        (setting,) = document.reproduction([tmp_path]).settings
+        figure = run_figures.setting_curves(setting, "all")
+        ends = [a.lines[0].get_ydata()[-1] for a in figure.axes if a.get_visible()]
+        return ends, [text.get_text() for text in figure.legends[0].texts]
+
+    ends, names = drawn()
+    assert ends == pytest.approx([40.0])
+    assert names == ["GRPO, 2 seeds", "the method that the panel names"]
+    make_run(tmp_path / "nsr-seed0", "nsr", 0.1, 0)
+    make_run(tmp_path / "psr-seed7", "psr", 0.1, 7)
+    ends, names = drawn()
+    assert ends == pytest.approx([40.0, 30.0, 10.0])
+    assert names[0] == "GRPO, the seeds that the panel's method has too"
+
+
 def test_a_long_title_stays_inside_the_figure(tmp_path: Path) -> None:
     make_run(tmp_path / "r", "grpo", 0.3, model="/models/" + "a_model_of_a_long_name-" * 5)
     found = document.reproduction([tmp_path / "r"])

@@ -156,25 +156,28 @@ COLUMNS = 3
 
 
 def setting_curves(setting: Setting, level: str) -> Figure:
-    """pass@1 while training: a panel for each method, with GRPO in all of them."""
+    """pass@1 while training: a panel for each method, with GRPO of the same seeds."""
     evaluated = {label: setting.evaluated(label, level) for label in setting.labels}
     baseline = evaluated.pop(BASELINE, [])
     others = {label: runs for label, runs in evaluated.items() if runs}
+    beside = {label: setting.partners(label, level) for label in others}
+    alike = all(runs == baseline for runs in beside.values())
+    named = counted(len(baseline), "seed") if alike else "the seeds that the panel's method has too"
     columns = min(COLUMNS, max(1, len(others)))
     rows = -(-len(others) // columns) or 1
     figure, panels = frame(rows, columns, WIDE, 3.6 if rows == 1 else 3.0)
     for i, axes in enumerate(panels):
         axes.sharey(panels[0])
         axes.set_visible(i < max(1, len(others)))
-        if baseline:
-            _draw(
-                axes, curve(baseline, level), STYLES[0], f"GRPO, {counted(len(baseline), 'seed')}"
-            )
         label_updates(axes, f"pass@1 (%),\n{_words(level)}")
+    if baseline and not others:
+        _draw(panels[0], curve(baseline, level), STYLES[0], f"GRPO, {named}")
     for axes, (label, runs) in zip(panels, others.items(), strict=False):
+        if beside[label]:
+            _draw(axes, curve(beside[label], level), STYLES[0], f"GRPO, {named}")
         _draw(axes, curve(runs, level), STYLES[1], "the method that the panel names")
         axes.set_title(f"{display(label)}\n{counted(len(runs), 'seed')}", fontsize=11)
-    legend(figure, panels[0], size=10)
+    legend(figure, *panels, size=10)
     return figure
 
 

@@ -113,8 +113,15 @@ class Setting:
 
     def paired(self, label: str) -> list[Run]:
         """The evaluated runs of a method that have such a GRPO run of their seed."""
-        seeds = {run.seed for run in self.evaluated(BASELINE)}
-        return [run for run in self.evaluated(label) if run.seed in seeds]
+        return self._sharing(label, BASELINE)
+
+    def partners(self, label: str, level: str = "all") -> list[Run]:
+        """GRPO's evaluated runs of the seeds with which a method was evaluated too."""
+        return self._sharing(BASELINE, label, level)
+
+    def _sharing(self, label: str, other: str, level: str = "all") -> list[Run]:
+        seeds = {run.seed for run in self.evaluated(other, level)}
+        return [run for run in self.evaluated(label, level) if run.seed in seeds]
 
     def over_questions(self, label: str, k: int = 1, level: str = "all") -> Estimate | None:
         """pass@k of a method minus that of GRPO, in points, paired by test question, in the mean
