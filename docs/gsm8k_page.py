@@ -19,6 +19,7 @@ from reproduction_page import (  # beside this file
     loudness,
     signals,
 )
+from scipy.stats import chi2
 
 from lens_ref.reporting.settings import Estimate, Setting, at_end
 from lens_ref.rlvr.collect import check_alike
@@ -54,7 +55,7 @@ def page(folder: Path) -> str:
     sections = (
         what_was_run(setting.runs),
         by_arm(setting, found),
-        signals(setting.committed.updates, setting.labels, "runs"),
+        signals(arms(setting), "runs"),
         *by_quarter(setting),
         "![Mean reward of the sampled answers and share of negative groups during training.]"
         "(gsm8k.png)",
@@ -96,20 +97,59 @@ def what_was_run(runs: Sequence[Run]) -> str:
     table = pd.concat([run.metrics for run in runs])
     changes = sum(run.metrics["adapter"].nunique() for run in runs)
     tested = tested_at_end(runs[0])
-    names = ", ".join(f"{display(run.label)} seed {run.seed}" for run in runs)
     return (
-        f"{counted(len(runs), 'run')} ({names}), "
+        f"{counted(len(runs), 'run')} ({'; '.join(by_commit(runs))}), "
         f"{config['steps']} updates each of {questions} questions × {rollout['responses']} "
         f"answers, evaluated on {len(tested):,} test questions × {int(tested['n'].iloc[0])} "
         f"answers; their wall times add up to {hours:.1f} hours ({', '.join(cards)}); torch "
-        f"{manifest['versions']['torch']}, vLLM {manifest['sampler']['version']}; commits "
-        f"{commits(run.manifest for run in runs)}. The adapter had another hash after {changes} of "
-        f"{len(table)} updates; sampler and trainer differed by at most "
+        f"{manifest['versions']['torch']}, vLLM {manifest['sampler']['version']}. "
+        f"The adapter had another hash after {changes:,} of {len(table):,} updates; "
+        f"sampler and trainer differed by at most "
         f"{table['logprob_drift'].max():.3f} nats a token in the mean of an update (one answer a "
         "question); vLLM sampled "
         f"{table['rollout_tokens_per_second'].median():,.0f} tokens/s, an update took "
         f"{table['update_seconds'].median():.1f} s (medians)."
     )
+
+
+def by_commit(runs: Sequence[Run]) -> list[str]:
+    """Which methods and seeds ran with which code."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for run in runs:
+        commit = found.setdefault(commits([run.manifest]), {})
+        commit.setdefault(display(run.label), []).append(str(run.seed))
+    return [
+        f"{commit}: "
+        + ", ".join(f"{name} {counted_seeds(seeds)}" for name, seeds in methods.items())
+        for commit, methods in found.items()
+    ]
+
+
+def counted_seeds(seeds: Sequence[str]) -> str:
+    """seed 1; seeds 0, 1 and 2."""
+    return f"seed{'s' if len(seeds) > 1 else ''} {listed(seeds)}"
+
+
+def rows_of_runs(setting: Setting) -> dict[str, list[Run]]:
+    """The runs of every method by its name, and after all of GRPO's those of fewer seeds with which
+    another method was run."""
+    rows = {display(label): setting.of(label) for label in setting.labels}
+    base = setting.of(BASELINE)
+    for label in setting.labels:
+        beside = setting.partners(label)
+        if label != BASELINE and 0 < len(beside) < len(base):
+            seeds = counted_seeds([str(run.seed) for run in beside])
+            rows[f"{display(BASELINE)}, {seeds}"] = beside
+    order = sorted(rows, key=lambda name: rows[name][0].label != BASELINE)
+    return {name: rows[name] for name in order}
+
+
+def arms(setting: Setting) -> dict[str, pd.DataFrame]:
+    """What was logged at the updates of these."""
+    return {
+        name: pd.concat([run.metrics for run in runs])
+        for name, runs in rows_of_runs(setting).items()
+    }
 
 
 def tested_at_end(run: Run) -> pd.DataFrame:
@@ -145,10 +185,12 @@ def by_arm(setting: Setting, found: dict[str, Estimate | None]) -> str:
         f"| pass@{k} before | after | minus GRPO, points [95 %] |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for label, change in found.items():
-        cells = [display(label), str(len(setting.of(label)))]
-        for j, its in ((1, change), (k, difference(setting, label, k))):
-            cells += [mean_rate(setting.of(label), f"pass@{j}", rate) for rate in (before, at_end)]
+    names = {display(label): label for label in found}
+    for name, runs in rows_of_runs(setting).items():
+        label = names.get(name, BASELINE)
+        cells = [name, str(len(runs))]
+        for j, its in ((1, found[label]), (k, difference(setting, label, k))):
+            cells += [mean_rate(runs, f"pass@{j}", rate) for rate in (before, at_end)]
             cells.append(interval(as_interval(its)) if its else "")
         rows.append(f"| {' | '.join(cells)} |")
     return "\n\n".join(("\n".join(rows), *intervals_are(setting, found)))
@@ -169,11 +211,12 @@ def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[s
         said.append(f"Student's intervals over seeds, each alone, paired with GRPO's: {names}.")
         for label in of_seeds:
             said.append(by_seed(setting, label))
-            if limit := found_by(setting, label):
+            if limits := found_by(setting, label):
                 seeds = counted(len(setting.paired(label)), "seed")
                 said.append(
                     f"With this spread {seeds} find a true difference (80 % power) from "
-                    f"{limit:.1f} points of pass@1 on."
+                    f"{limits[0]:.1f} points of pass@1 on ({limits[1]:.1f} to {limits[2]:.1f} with "
+                    "the ends of the spread's own 95 % interval)."
                 )
     if of_questions:
         said.append(
@@ -188,28 +231,29 @@ def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[s
 
 def by_seed(setting: Setting, label: str) -> str:
     """The differences from GRPO one by one; where the seeds are too few for the table, with
-    Student's interval over them; where GRPO has more seeds, what it reaches with these."""
+    Student's interval over them."""
     seeds = [str(run.seed) for run in setting.paired(label)]
     few = len(seeds) < FEW_SEEDS
-    base = setting.partners(label)
-    parts, reached = [], []
+    parts = []
     for k in (1, largest_k(setting)):
         changes = setting.seed_differences(label, f"pass@{k}")
-        reached.append(mean_rate(base, f"pass@{k}"))
         over = with_seeds(changes) if few else ""
         parts.append(f"{listed(list(map(signed, changes)))} in pass@{k}{over}")
     what = f"by seed ({listed(seeds)})" if len(seeds) > 1 else f"with seed {seeds[0]}"
     student = " (Student's)" if few and len(seeds) > 1 else ""
-    fewer = len(base) < len(setting.of(BASELINE))
-    these = f" GRPO ends at {' and '.join(reached)} there." if fewer else ""
-    return f"{display(label)} minus GRPO {what}: {'; '.join(parts)}{student}.{these}"
+    return f"{display(label)} minus GRPO {what}: {'; '.join(parts)}{student}."
 
 
-def found_by(setting: Setting, label: str) -> float | None:
-    """Points of pass@1 that so many seeds would find; None where they don't differ at all."""
+def found_by(setting: Setting, label: str) -> tuple[float, float, float] | None:
+    """Points of pass@1 that so many seeds would find with the spread that they have, and with the
+    ends of its 95 % interval; None where they don't differ at all."""
     changes = setting.seed_differences(label)
-    spread = float(changes.std(ddof=1))
-    return detectable(spread, len(changes)) if spread > 0 else None
+    spread, freedom = float(changes.std(ddof=1)), len(changes) - 1
+    if not spread > 0:
+        return None
+    limit = detectable(spread, len(changes))
+    low, high = (limit * (freedom / chi2.ppf(q, freedom)) ** 0.5 for q in (0.975, 0.025))
+    return limit, float(low), float(high)
 
 
 def apart(setting: Setting, labels: Sequence[str]) -> list[str]:
@@ -269,8 +313,8 @@ def headline(folder: Path) -> list[str]:
         return []
     base = setting.partners(LENS)
     start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
-    limit = found_by(setting, LENS) if change.over == "seeds" else None
-    shows = f" ({limit:.1f} points would probably have shown)" if limit else ""
+    limits = found_by(setting, LENS) if change.over == "seeds" else None
+    shows = f" ({limits[0]:.1f} points would probably have shown)" if limits else ""
     others = {x: difference(setting, x) for x in setting.labels if x not in (BASELINE, LENS)}
     said = [
         f"{display(label)} ({counted(len(setting.partners(label)), 'seed')}): "
@@ -301,26 +345,32 @@ def figure(folder: Path, path: Path) -> None:
 
 
 def drawing(setting: Setting) -> Figure:
-    """Reward and share of negative groups over the updates: thin, each run; thick, their mean."""
+    """Reward and share of negative groups over the updates: thin, each run; thick, the mean over
+    the seeds that all methods have, if there are any."""
     fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-    columns = {"reward": "mean reward of sampled answers", "negative_share": "negative groups"}
+    columns = {"reward": "reward of sampled answers", "negative_share": "negative groups"}
     others = dict(
         zip(setting.labels, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False)
     )
-    for ax, (column, name) in zip(axes, columns.items(), strict=True):
+    seeds = [{run.seed for run in setting.of(label)} for label in setting.labels]
+    common = sorted(set.intersection(*seeds))
+    for ax, (column, title) in zip(axes, columns.items(), strict=True):
         for label in setting.labels:
-            curves = [
-                pd.Series(100 * moving_average(run.metrics[column].to_numpy(), WINDOW))
-                for run in setting.of(label)
-            ]
+            runs = setting.of(label)
+            curves = {
+                run.seed: pd.Series(100 * moving_average(run.metrics[column].to_numpy(), WINDOW))
+                for run in runs
+            }
             look = {"color": COLORS.get(label, others[label]), "ls": "-"}
             if label == BASELINE:
                 look["ls"] = "--"
-            for curve in curves:
+            for curve in curves.values():
                 ax.plot(curve.index + 1, curve, **look, linewidth=0.8, alpha=0.35)
-            mean = pd.concat(curves, axis=1).mean(axis=1)
-            ax.plot(mean.index + 1, mean, **look, linewidth=2, label=display(label))
-        ax.set(xlabel="updates", ylabel="%", title=f"{name}, mean of {WINDOW} updates")
+            mean = pd.concat([curves[seed] for seed in common or curves], axis=1).mean(axis=1)
+            name = f"{display(label)}, {counted_seeds([str(run.seed) for run in runs])}"
+            ax.plot(mean.index + 1, mean, **look, linewidth=2, label=name)
+        ax.set(xlabel="updates", ylabel="%", title=f"{title}, mean of up to {WINDOW} updates")
         ax.grid(alpha=0.3)
-    axes[0].legend()
+    thick = counted_seeds(list(map(str, common))) if common else "its seeds"
+    axes[0].legend(title=f"thick: mean of {thick}", fontsize=8, title_fontsize=8)
     return fig

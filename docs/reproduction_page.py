@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def study(folder: Path) -> str:
         by_arm(curves, updates),
         by_level(curves),
         by_k(curves),
-        signals(updates),
+        signals({display(x): updates[updates["method"] == x] for x in (BASELINE, *ARMS)}),
         "![Left: difference from GRPO over the updates. Right: at the end, by level.]"
         "(reproduction.png)",
         conclusion(curves),
@@ -194,29 +194,29 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def signals(
-    updates: pd.DataFrame, labels: Sequence[str] = (BASELINE, *ARMS), over: str = "seeds"
-) -> str:
-    """Negative groups, loudness, entropy and length: first and last quarter of the updates."""
-    quarter = updates["step"].max() // 4
-    first = updates[updates["step"] <= quarter].groupby("method")
-    last = updates[updates["step"] > updates["step"].max() - quarter].groupby("method")
-    loud = updates[updates["neg_to_mixed_rms"] > 0].groupby("method")["neg_to_mixed_rms"].median()
+def signals(arms: Mapping[str, pd.DataFrame], over: str = "seeds") -> str:
+    """Negative groups, loudness, entropy and length: first and last quarter of the updates of all
+    runs of an arm; `arms` by the names that the table shows."""
+    steps = max(updates["step"].max() for updates in arms.values())
+    quarter = steps // 4
     rows = [
-        f"First → last {quarter} updates, means over {over}:",
+        f"First → last {quarter} updates, means over {over}; the last column over all, a median:",
         "",
         "| arm | negative groups | entropy, nats | tokens an answer | RMS advantage, negative : "
         "mixed groups |",
         "|---|---|---|---|---|",
     ]
-    for label in labels:
+    for name, updates in arms.items():
+        first = updates[updates["step"] <= quarter]
+        last = updates[updates["step"] > steps - quarter]
         shares, entropy, length = (
-            (first[name].mean()[label], last[name].mean()[label])
-            for name in ("negative_share", "entropy", "mean_length")
+            (first[column].mean(), last[column].mean())
+            for column in ("negative_share", "entropy", "mean_length")
         )
-        size = loudness(loud.get(label))
+        ratios = updates["neg_to_mixed_rms"]
+        size = loudness(ratios[ratios > 0].median() if (ratios > 0).any() else None)
         rows.append(
-            f"| {display(label)} | {percent(shares[0])} → {percent(shares[1])} | "
+            f"| {name} | {percent(shares[0])} → {percent(shares[1])} | "
             f"{entropy[0]:.3f} → {entropy[1]:.3f} | {length[0]:.1f} → {length[1]:.1f} | {size} |"
         )
     return "\n".join(rows)

@@ -52,10 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, results: Path | None) -> int:
     from lens_ref.reporting import document
+    from lens_ref.rlvr.errors import UserError
     from lens_ref.rlvr.run_folder import refuse_secrets
 
     refuse_secrets({"--out": str(args.out)})
     found = document.reproduction(args.runs, results)
+    for run in (*found.found.finished, *found.found.unfinished):
+        if run.path.is_dir() and run.path.resolve().parent == args.out.resolve():
+            raise UserError(f"--out {args.out} holds training runs, with a report of their own")
     path = document.write(found, args.out)
     print(printable(found.coverage()))
     for note in found.notes():

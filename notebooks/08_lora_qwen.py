@@ -317,7 +317,7 @@ print(f"change {change.mean:+.1f} points, 95 % interval [{change.low:+.1f}, {cha
 # paper's Llama did: with 16 answers nearly half of its groups are negative. Its weights were
 # computed back from a quantised file into a folder `qwen05`
 # ([docs/reproduction.md](../docs/reproduction.md)). Where a model has no run, the cell says so.
-# Expect two curves that can't be told apart.
+# Expect curves that can't be told apart; an arm of three seeds is compared with GRPO of these three.
 
 # %%
 finished = find(results=results()).finished

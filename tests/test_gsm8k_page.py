@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,13 @@ def test_two_runs(page: Any, tmp_path: Path) -> None:
     a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
     a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
     text = page.page(tmp_path)
-    assert "2 runs (GRPO seed 0, LENS as printed seed 0), 8 updates each of 32 questions" in text
+    ran = "2 runs (abcdefg: GRPO seed 0, LENS as printed seed 0), 8 updates each of 32 questions"
+    assert ran in text
     assert (
         "evaluated on 4 test questions × 4 answers; their wall times add up to 1.0 hours (a card)"
         in text
     )
-    assert "torch 2.11.0, vLLM 0.20.2; commits abcdefg." in text
+    assert "torch 2.11.0, vLLM 0.20.2. The adapter" in text
     assert "another hash after 14 of 16 updates" in text
     assert "differed by at most 0.008 nats a token in the mean of an update" in text
     assert "sampled 4,500 tokens/s, an update took 4.5 s (medians)" in text
@@ -68,7 +70,7 @@ def test_two_runs(page: Any, tmp_path: Path) -> None:
     assert "With fewer than 3 seeds the intervals are over test questions alone" in text
     assert "LENS as printed minus GRPO with seed 0: +25.0 in pass@1; +25.0 in pass@16." in text
     assert "Two runs of one method" not in text
-    assert "First → last 2 updates, means over runs:" in text
+    assert "First → last 2 updates, means over runs; the last column over all, a median:" in text
     assert "| LENS as printed | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 1 : 500 |" in text
     assert "| GRPO | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 0 |" in text
     apart = (
@@ -119,8 +121,9 @@ def test_an_arm_with_fewer_seeds_stands_beside_grpo_of_these(page: Any, tmp_path
     text = page.page(tmp_path)
     assert "| GRPO | 4 | 10.0 % | 37.5 % |" in text
     assert "| LENS, mixed groups only | 3 | 10.0 % | 27.1 % | +2.1 [−6.9, +11.0] |" in text
-    assert "in pass@16. GRPO ends at 25.0 % and 40.0 % there." in text
-    assert text.count("GRPO ends at") == 1
+    fewer = "| GRPO, seeds 0, 1 and 2 | 3 | 10.0 % | 25.0 % |  | 25.0 % | 40.0 % |  |\n"
+    assert f"{fewer}| LENS as printed | 4 |" in text
+    assert "| GRPO, seeds 0, 1 and 2 | 50.0 % → 25.0 % | 1.350 → 0.750 |" in text
     lines = page.headline(tmp_path)
     assert len(lines) == 3
     said = "LENS, mixed groups only (3 seeds): +2.1 points, 95 % interval [−6.9, +11.0]: no "
@@ -150,12 +153,13 @@ def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path
     assert "| LENS as printed | 3 | 10.0 % | 27.1 % | +2.1 [−21.6, +25.8] |" in text
     assert "With fewer than" not in text
     assert "over seeds, each alone, paired with GRPO's: LENS as printed." in text
-    assert "GRPO ends at" not in text
+    assert "GRPO, seed" not in text
     said = "95 % interval [−21.6, +25.8]: no difference from GRPO can be told."
     assert f"LENS as printed: +2.1 points, {said}" in text
     assert "by seed (0, 1 and 2): 0.0, +12.5 and −6.2 in pass@1; " in text
-    # noncentral t, 2 degrees of freedom: 3.27 standard deviations
+    # noncentral t, 2 degrees of freedom: 3.264 standard deviations; √(2/χ²): 0.5207 and 6.285
     assert "With this spread 3 seeds find a true difference (80 % power) from 31.2 points" in text
+    assert "of pass@1 on (16.2 to 195.8 with the ends of the spread's own 95 % interval)." in text
     assert page.headline(tmp_path)[1].endswith(" (31.2 points would probably have shown).")
     assert "| NSR | 1 | 10.0 % | 6.2 % |  | 25.0 % | 21.2 % |  |" in text
     assert "NSR:" not in text
@@ -179,7 +183,8 @@ def test_what_a_commit_does_not_say(page: Any, tmp_path: Path) -> None:
     a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
     change_manifest(tmp_path / "grpo-seed0", commit=None)
     change_manifest(tmp_path / "lens-seed0", commit=40 * "1" + "+changes")
-    assert "commits 1111111+changes, unknown." in page.page(tmp_path)
+    ran = "(unknown: GRPO seed 0; 1111111+changes: LENS as printed seed 0)"
+    assert ran in page.page(tmp_path)
 
 
 def test_runs_that_no_table_may_hold(page: Any, tmp_path: Path) -> None:
@@ -205,7 +210,8 @@ def test_runs_that_no_table_may_hold(page: Any, tmp_path: Path) -> None:
 
 
 def test_the_figure(page: Any, tmp_path: Path) -> None:
-    """Rewards .1 to .8: means of up to eight updates end at 45 %. A legend entry a method."""
+    """Rewards .1 to .8: means of up to eight updates end at 45 %. A legend entry a method; thick
+    lines are of seed 0, which both have: GRPO of seed 1 is made lower."""
     for seed in (0, 1):
         a_run(tmp_path / "runs", "grpo", seed, (0, 1, 2, 1))
     a_run(tmp_path / "runs", "lens:groups=mixed", 0, (1, 2, 3, 2), "0.002")
@@ -214,6 +220,13 @@ def test_the_figure(page: Any, tmp_path: Path) -> None:
     assert [line.get_ydata()[-1] for line in left.lines] == pytest.approx([45.0] * thin_and_thick)
     assert [line.get_ydata()[-1] for line in right.lines] == pytest.approx([37.5] * thin_and_thick)
     named = [text.get_text() for text in left.get_legend().texts]
-    assert named == ["GRPO", "LENS, mixed groups only"]
+    assert named == ["GRPO, seeds 0 and 1", "LENS, mixed groups only, seed 0"]
+    assert left.get_legend().get_title().get_text() == "thick: mean of seed 0"
+    other = tmp_path / "runs" / "grpo-seed1" / "metrics.csv"
+    other.write_text(re.sub(r"(?m)^(\d),0\.", r"\1,0.0", other.read_text()))
+    left, _ = page.drawing(page.read(tmp_path / "runs")).axes
+    thick = [line for line in left.lines if line.get_linewidth() == 2]
+    assert [line.get_ydata()[-1] for line in thick] == pytest.approx([45.0, 45.0])
+    assert min(line.get_ydata()[-1] for line in left.lines) == pytest.approx(4.5)
     page.figure(tmp_path / "runs", tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000

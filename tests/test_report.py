@@ -355,6 +355,16 @@ def test_a_run_named_twice_is_read_once(tmp_path: Path) -> None:
     assert found.double == ()
 
 
+def test_the_report_of_a_training_is_not_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "r" / "grpo-seed0", "grpo", 0.5)
+    (tmp_path / "r" / "report.html").write_text("with samples")
+    assert report.main([str(tmp_path / "r"), "--out", str(tmp_path / "r")]) == 2
+    assert "holds training runs, with a report of their own" in capsys.readouterr().err
+    assert (tmp_path / "r" / "report.html").read_text() == "with samples"
+
+
 def test_bad_input_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def refused(path: Path) -> str:
         assert report.main([str(path), "--out", str(tmp_path / "out")]) == 2

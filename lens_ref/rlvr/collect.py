@@ -24,6 +24,7 @@ from lens_ref import extras
 extras.check_command(__name__, "collecting runs")
 
 import yaml
+from matplotlib.figure import Figure
 
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import COPY_AGAIN, csv_text, read_csv
@@ -34,11 +35,12 @@ from lens_ref.rlvr.report_data import (
     differing_hashes,
     differing_settings,
     read_run,
+    read_runs,
     run_order,
 )
 from lens_ref.rlvr.report_page import write_figure
 from lens_ref.rlvr.run_folder import AGAIN, find_runs, refuse_secrets, write_whole, writing
-from lens_ref.rlvr.run_report import draw
+from lens_ref.rlvr.run_report import CAPTIONS, draw
 from lens_ref.rlvr.untrusted import printable, to_cell
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])/(?:[^\s/]+/)*([^\s/]+)/?")
@@ -51,7 +53,7 @@ def collect(parents: Sequence[Path], out: Path) -> list[Run]:
         UserError: an unfinished or never evaluated run, the same method and seed twice, runs of
             different settings, an output folder that can't be written. Nothing is written then.
     """
-    runs = [read_run(folder.path) for parent in parents for folder in find_runs(parent)]
+    runs = _read(parents, out)
     seen: dict[tuple[str, int], Run] = {}
     for run in runs:
         check_alike(run, runs[0])
@@ -76,14 +78,17 @@ def collect(parents: Sequence[Path], out: Path) -> list[Run]:
 TABLES = ("metrics.csv", "groups.csv", "eval.csv", "eval_counts.csv")
 
 
-def copy_whole(parents: Sequence[Path], out: Path) -> list[Run]:
+def copy_whole(parents: Sequence[Path], out: Path) -> tuple[list[Run], list[str]]:
     """`out/<run>/` with tables, settings and manifest of every run of the parents, without absolute
-    paths, and beside them the figures of a report over all of them.
+    paths, and beside them the figures of a report over all runs that are then in `out`.
+
+    Returns:
+        the runs that were copied, and why a figure is missing, if one is.
 
     Raises:
         UserError: an unfinished run, two runs of one name, a folder that can't be written.
     """
-    runs = [read_run(folder.path) for parent in parents for folder in find_runs(parent)]
+    runs = _read(parents, out)
     names = [run.path.name for run in runs]
     for run in runs:
         _check_finished(run)
@@ -96,13 +101,36 @@ def copy_whole(parents: Sequence[Path], out: Path) -> list[Run]:
         config = yaml.safe_dump(without_paths(run.config), sort_keys=False, allow_unicode=True)
         write_whole(folder / "config.yaml", config, AGAIN)
         for name in TABLES:
-            if (run.path / name).is_file():
-                with writing(folder / name, AGAIN):
+            with writing(folder / name, AGAIN):
+                if (run.path / name).is_file():
                     shutil.copy(run.path / name, folder / name)
-    for name, drawing in draw(sorted(runs, key=run_order)).items():
-        with writing(out / f"{name}.png", AGAIN):
-            write_figure(out / f"{name}.png", drawing)
+                else:  # one of an earlier copy would be of another run
+                    (folder / name).unlink(missing_ok=True)
+    return runs, _draw(out)
+
+
+def _read(parents: Sequence[Path], out: Path) -> list[Run]:
+    """All runs of the parents, none of which is to be written over."""
+    runs = [read_run(folder.path) for parent in parents for folder in find_runs(parent)]
+    for run in runs:
+        if out.resolve() in (run.path.resolve(), run.path.resolve().parent):
+            raise UserError(f"--out {out} holds {run.path.name}, which is to be collected")
     return runs
+
+
+def _draw(folder: Path) -> list[str]:
+    """The figures of a report over all runs in a folder; returns why one is missing."""
+    runs = read_runs(folder)
+    apart = {key for run in runs for key in _differences(runs[0], run)}
+    if apart:
+        said = f"no figures, since the runs in {folder} differ in {', '.join(sorted(apart))}"
+        drawings: dict[str, Figure | str] = dict.fromkeys(CAPTIONS, said)
+    else:
+        drawings = draw(runs)
+    for name, drawing in drawings.items():
+        with writing(folder / f"{name}.png", AGAIN):
+            write_figure(folder / f"{name}.png", drawing)
+    return list(dict.fromkeys(x for x in drawings.values() if isinstance(x, str)))
 
 
 def _check_finished(run: Run) -> None:
@@ -130,15 +158,19 @@ def check_alike(run: Run, first: Run) -> None:
     _check_finished(run)
     if run.evals.empty:
         raise UserError(f"{run.path} was never evaluated; leave it out, or train with eval.every")
-    different = differing_settings(first.config, run.config)
-    if first.config.get("steps") != run.config.get("steps"):
-        different.append("steps")
-    different += differing_hashes(first, run)
-    if different:
+    if different := _differences(first, run):
         raise UserError(
             f"{first.path} and {run.path} differ in {', '.join(different)}; "
             "collect runs of the same settings only"
         )
+
+
+def _differences(first: Run, run: Run) -> list[str]:
+    """What two runs differ in besides method and seed."""
+    different = differing_settings(first.config, run.config)
+    if first.config.get("steps") != run.config.get("steps"):
+        different.append("steps")
+    return different + differing_hashes(first, run)
 
 
 def without_paths(value: Any) -> Any:
@@ -181,12 +213,17 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         refuse_secrets({"--out": str(args.out)})
-        runs = (copy_whole if args.whole else collect)(args.parents, args.out)
+        if args.whole:
+            runs, said = copy_whole(args.parents, args.out)
+        else:
+            runs, said = collect(args.parents, args.out), []
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     names = ", ".join(run.path.name for run in runs)
     print(printable(f"{len(runs)} runs → {args.out}: {names}"))
+    for sentence in said:
+        print(printable(f"note: {sentence}"))
     return 0
 
 

@@ -56,7 +56,8 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 def reward(runs: list[Run], committed: Committed | None, style: dict[str, Style]) -> Figure | str:
     """Mean reward of an update: what was measured, its moving average, the committed bands; of
-    several seeds their moving averages and the mean of these."""
+    several seeds their moving averages, and the mean of these over the seeds that all methods have,
+    or over all of a method where they share none."""
     runs = [run for run in runs if len(run.metrics)]
     if not runs:
         return "No update has been done yet, so there is no reward to draw."
@@ -65,13 +66,16 @@ def reward(runs: list[Run], committed: Committed | None, style: dict[str, Style]
         bands = _smoothed(committed.updates, "reward")
         for label in dict.fromkeys(run.label for run in runs):
             _band(axes, bands[bands["method"] == label], "reward", style[label])
-    for label in dict.fromkeys(run.label for run in runs):
+    labels = dict.fromkeys(run.label for run in runs)
+    common = set.intersection(*({r.seed for r in runs if r.label == label} for label in labels))
+    for label in labels:
         look, its = style[label], [run for run in runs if run.label == label]
         measured = [run.metrics.set_index("step")["reward"] for run in its]
         smooth = [pd.Series(moving_average(x.to_numpy(), WINDOW), x.index) for x in measured]
         for thin in measured if len(its) == 1 else smooth:
             axes.plot(thin.index, thin, color=look.color, lw=0.6, alpha=0.3)
-        thick = pd.concat(smooth, axis=1, join="inner").mean(axis=1)
+        shared = [x for run, x in zip(its, smooth, strict=True) if run.seed in common or not common]
+        thick = pd.concat(shared, axis=1, join="inner").mean(axis=1)
         axes.plot(
             thick.index, thick,
             color=look.color, ls=look.line, marker=look.marker, markevery=0.15, ms=4, lw=2,

@@ -42,7 +42,11 @@ def question_rates(counts: pd.DataFrame, step: int, k: int = 1) -> pd.Series:
 
 
 def judge(runs: list[Run], committed: Committed | None) -> list[Statement]:
-    """Every statement of the verdict, in the order in which to read them."""
+    """Every statement of the verdict, in the order in which to read them.
+
+    Args:
+        committed: the runs of several seeds that came along, if any did.
+    """
     learned = [s for run in runs if (s := _learned(run)) is not None]
     if not learned:
         statements = [
@@ -55,17 +59,18 @@ def judge(runs: list[Run], committed: Committed | None) -> list[Statement]:
     elif all(run.label == BASELINE for run in runs):
         statements = [Statement("Only GRPO was trained here: nothing to compare it with.")]
     else:
-        statements = [over_questions(run, runs) for run in runs if run.label != BASELINE]
-        statements += _over_own_seeds(runs)
+        statements = _of_these(runs)
     return [*statements, *over_seeds(committed), *learned]
 
 
-def _over_own_seeds(runs: Sequence[Run]) -> list[Statement]:
-    """Each method against GRPO over the seeds of these runs; with one seed, what it can't tell."""
+def _of_these(runs: Sequence[Run]) -> list[Statement]:
+    """Each method against GRPO over the seeds of these runs, then seed by seed; with one seed, what
+    that can't tell."""
     own = as_committed(runs)
+    by_seed = [over_questions(run, runs) for run in runs if run.label != BASELINE]
     if len(own.seeds(BASELINE)) < 2:
-        return [Statement("One seed can't tell more than this.", ONE_SEED)]
-    return over_seeds(own, "these runs")
+        return [*by_seed, Statement("One seed can't tell more than this.", ONE_SEED)]
+    return [*over_seeds(own, "these runs"), *by_seed]
 
 
 def _learned(run: Run) -> Statement | None:
@@ -86,7 +91,8 @@ def _learned(run: Run) -> Statement | None:
 
 
 def over_questions(run: Run, runs: Sequence[Run]) -> Statement:
-    """One run against GRPO of the same seed, at the last step at which both were evaluated."""
+    """One run against GRPO of the same seed, at the last step at which both were evaluated; who is
+    better is left to the seeds where there are several."""
     name = display(run.label)
     against = f"{name} against GRPO, seed {run.seed}"
     baseline = next((r for r in runs if r.label == BASELINE and r.seed == run.seed), None)
@@ -117,8 +123,11 @@ def over_questions(run: Run, runs: Sequence[Run]) -> Statement:
     if len(rates) < FEW_QUESTIONS:
         caution += f" {len(rates)} questions are few: the interval is a rough one."
     difference = bootstrap_interval((rates["other"] - rates["grpo"]).to_numpy()).times(100)
+    seeds = {r.seed for r in runs if r.label == BASELINE}
     if step == 0:
         conclusion = "both were evaluated only before training."
+    elif len({r.seed for r in runs if r.label == run.label} & seeds) > 1:
+        conclusion = "one seed of several."
     elif difference.covers_zero:
         conclusion = "no difference can be told."
     else:

@@ -43,7 +43,7 @@ def write_report(parent: Path) -> Path:
     bands, note = _bands(runs, committed)
     body = [
         f"<h1>{as_html(' against '.join(dict.fromkeys(display(r.label) for r in runs)))}</h1>",
-        _verdict(runs, committed),
+        _verdict(runs, bands if bands or not committed else committed.of([])),
         "<h2>Figures</h2>",
         f"<p class=note>{as_html(note)}</p>",
     ]
@@ -77,7 +77,8 @@ def draw(runs: list[Run], bands: Committed | None = None) -> dict[str, Figure | 
 CAPTIONS = {
     "reward": f"Reward on the training questions of each update: thin, as measured; thick, its "
     f"average over the last {figures.WINDOW} updates; of several seeds, thin, these averages and, "
-    "thick, their mean. Shaded: lowest to highest such average over the committed seeds.",
+    "thick, their mean over the seeds that all methods have. Shaded: lowest to highest such "
+    "average over the committed seeds.",
     "pass1": "pass@1 on the test questions; bars: 95 % bootstrap intervals over questions. "
     "Shaded: lowest to highest over the committed seeds, with their mean as a thin line. The bars "
     "of two methods overlap more than their difference is uncertain: the verdict pairs the "
@@ -111,6 +112,7 @@ def _bands(runs: list[Run], committed: Committed | None) -> tuple[Committed | No
 
 
 def _verdict(runs: list[Run], committed: Committed | None) -> str:
+    """`committed` holds no method where it is of other settings: it says nothing of these runs."""
     lines = [
         f"<p><strong>{as_html(s.conclusion)}</strong> {as_html(s.numbers)}</p>"
         for s in judge(runs, committed)

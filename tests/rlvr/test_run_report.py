@@ -479,6 +479,63 @@ def test_figures_beside_whole_runs_show_all_of_them(
     assert "Not every run kept its groups" in text_of(write_report(tmp_path / "a"))
 
 
+@pytest.mark.parametrize("whole", [[], ["--whole"]])
+@pytest.mark.parametrize("out", ["r", "r/lens-seed1", "r/../r"])
+def test_a_run_is_not_collected_over_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], whole: list[str], out: str
+) -> None:
+    """Its settings would lose their paths."""
+    run = make_run(tmp_path / "r", "lens", 1, {4: [1, 1]})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert collect.main([str(tmp_path / "r"), "--out", str(tmp_path / out), *whole]) == 2
+    assert f"holds {run.name}, which is to be collected" in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_later_copy_joins_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Figures of all that is there then; no table of another run is left; with runs of other
+    settings none is drawn."""
+    monkeypatch.setattr(report_figures, "png", RENDER)
+    for parent, label in (("a", "lens"), ("b", "grpo"), ("both", "lens"), ("both", "grpo")):
+        make_run(tmp_path / parent, label, 0, {0: [1, 1], 4: [2, 2]}, ratio=0.25)
+    write_report(tmp_path / "both")
+    out = tmp_path / "out"
+    for parent in ("a", "b"):
+        collect.copy_whole([tmp_path / parent], out)
+    for name in PNGS:
+        assert (out / f"{name}.png").read_bytes() == (tmp_path / f"both/{name}.png").read_bytes()
+    (tmp_path / "a/lens-seed0/groups.csv").unlink()
+    _, said = collect.copy_whole([tmp_path / "a"], out)
+    assert not (out / "lens-seed0/groups.csv").exists()
+    assert said == ["Not every run kept its groups (groups.csv), so they are counted for none."]
+    make_run(tmp_path / "c", "nsr", 0, {4: [2, 2]}, lr=1e-3)
+    assert collect.main([str(tmp_path / "c"), "--out", str(out), "--whole"]) == 0
+    assert f"the runs in {out} differ in optimizer.lr" in capsys.readouterr().out
+    assert not list(out.glob("*.png"))
+
+
+def test_a_verdict_over_several_seeds_begins_with_them(tmp_path: Path, committed: Path) -> None:
+    """Of seed 0 LENS alone would be called better, of seed 1 GRPO; together neither is. Runs on
+    another task, with other settings, say nothing here."""
+    put_committed(committed, tmp_path, {"grpo": [1, 2], "lens": [3, 3]}, lr=1e-3)
+    few, many = [0] * 30, [4] * 30
+    for label, seed, right in (
+        ("grpo", 0, few), ("lens", 0, many), ("grpo", 1, many), ("lens", 1, few),
+    ):  # fmt: skip
+        make_run(tmp_path / "r", label, seed, {4: right}, level=lambda question: 1)
+    text = text_of(write_report(tmp_path / "r"))
+    assert "is better than" not in text
+    assert "committed runs on the bundled task" not in text
+    first = text.index("Over 2 seeds, LENS as printed does not beat GRPO, nor GRPO it")
+    assert first < text.index("LENS as printed against GRPO, seed 0: one seed of several.")
+    make_run(tmp_path / "r", "nsr", 1, {4: few}, level=lambda question: 1)
+    text = text_of(write_report(tmp_path / "r"))
+    assert "GRPO is better than NSR on these questions" in text  # one seed, and it says so
+    assert "NSR: one seed only," in text
+
+
 def test_paths_are_cut_and_other_slashes_kept() -> None:
     texts = ["/a/b c", "x=/a/b/", "https://hub/x", "org/model", "tokens / s", "a/b"]
     assert collect.without_paths(texts) == ["b c", "x=b", "https://hub/x", "org/model",
