@@ -21,7 +21,7 @@ from reproduction_page import (  # beside this file
 )
 from scipy.stats import chi2
 
-from lens_ref.reporting.settings import Estimate, Setting, at_end
+from lens_ref.reporting.settings import Estimate, Setting, at_end, named_seeds
 from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
@@ -114,42 +114,19 @@ def what_was_run(runs: Sequence[Run]) -> str:
 
 def by_commit(runs: Sequence[Run]) -> list[str]:
     """Which methods and seeds ran with which code."""
-    found: dict[str, dict[str, list[str]]] = {}
+    found: dict[str, dict[str, list[int]]] = {}
     for run in runs:
         commit = found.setdefault(commits([run.manifest]), {})
-        commit.setdefault(display(run.label), []).append(str(run.seed))
+        commit.setdefault(display(run.label), []).append(run.seed)
     return [
-        f"{commit}: "
-        + ", ".join(f"{name} {counted_seeds(seeds)}" for name, seeds in methods.items())
+        f"{commit}: " + ", ".join(f"{name} {named_seeds(seeds)}" for name, seeds in methods.items())
         for commit, methods in found.items()
     ]
 
 
-def counted_seeds(seeds: Sequence[str]) -> str:
-    """seed 1; seeds 0, 1 and 2."""
-    return f"seed{'s' if len(seeds) > 1 else ''} {listed(seeds)}"
-
-
-def rows_of_runs(setting: Setting) -> dict[str, list[Run]]:
-    """The runs of every method by its name, and after all of GRPO's those of fewer seeds with which
-    another method was run."""
-    rows = {display(label): setting.of(label) for label in setting.labels}
-    base = setting.of(BASELINE)
-    for label in setting.labels:
-        beside = setting.partners(label)
-        if label != BASELINE and 0 < len(beside) < len(base):
-            seeds = counted_seeds([str(run.seed) for run in beside])
-            rows[f"{display(BASELINE)}, {seeds}"] = beside
-    order = sorted(rows, key=lambda name: rows[name][0].label != BASELINE)
-    return {name: rows[name] for name in order}
-
-
 def arms(setting: Setting) -> dict[str, pd.DataFrame]:
     """What was logged at the updates of these."""
-    return {
-        name: pd.concat([run.metrics for run in runs])
-        for name, runs in rows_of_runs(setting).items()
-    }
+    return {name: pd.concat([run.metrics for run in runs]) for name, runs in setting.rows()}
 
 
 def tested_at_end(run: Run) -> pd.DataFrame:
@@ -185,9 +162,8 @@ def by_arm(setting: Setting, found: dict[str, Estimate | None]) -> str:
         f"| pass@{k} before | after | minus GRPO, points [95 %] |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    names = {display(label): label for label in found}
-    for name, runs in rows_of_runs(setting).items():
-        label = names.get(name, BASELINE)
+    for name, runs in setting.rows():
+        label = runs[0].label
         cells = [name, str(len(runs))]
         for j, its in ((1, found[label]), (k, difference(setting, label, k))):
             cells += [mean_rate(runs, f"pass@{j}", rate) for rate in (before, at_end)]
@@ -367,10 +343,10 @@ def drawing(setting: Setting) -> Figure:
             for curve in curves.values():
                 ax.plot(curve.index + 1, curve, **look, linewidth=0.8, alpha=0.35)
             mean = pd.concat([curves[seed] for seed in common or curves], axis=1).mean(axis=1)
-            name = f"{display(label)}, {counted_seeds([str(run.seed) for run in runs])}"
+            name = f"{display(label)}, {named_seeds(run.seed for run in runs)}"
             ax.plot(mean.index + 1, mean, **look, linewidth=2, label=name)
         ax.set(xlabel="updates", ylabel="%", title=f"{title}, mean of up to {WINDOW} updates")
         ax.grid(alpha=0.3)
-    thick = counted_seeds(list(map(str, common))) if common else "its seeds"
+    thick = named_seeds(common) if common else "its seeds"
     axes[0].legend(title=f"thick: mean of {thick}", fontsize=8, title_fontsize=8)
     return fig

@@ -304,6 +304,16 @@ def test_a_collected_folder_says_what_its_runs_say(tmp_path: Path) -> None:
     assert tables.training_rows(ours[0]) == tables.training_rows(ours[1])
 
 
+def test_a_method_of_fewer_seeds_stands_beside_grpo_of_these(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        make_run(tmp_path / f"grpo-seed{seed}", "grpo", 0.5, seed)
+    make_run(tmp_path / "lens-seed0", "lens", 0.5, 0)
+    make_run(tmp_path / "nsr-seed0", "nsr", 0.5, 0)
+    make_run(tmp_path / "psr-seed7", "psr", 0.5, 7)
+    rows = tables.training_rows(only_setting(tmp_path))
+    assert [row[0] for row in rows] == ["GRPO", "GRPO, seed 0", "LENS as printed", "NSR", "PSR"]
+
+
 # --- finding runs
 
 

@@ -91,12 +91,15 @@ def test_a_panel_shows_grpo_of_its_methods_seeds(tmp_path: Path) -> None:
         (setting,) = document.reproduction([tmp_path]).settings
         figure = run_figures.setting_curves(setting, "all")
         ends = [a.lines[0].get_ydata()[-1] for a in figure.axes if a.get_visible()]
+        others = [a.lines[-1].get_ydata()[-1] for a in figure.axes if a.get_visible()]
+        assert others == pytest.approx([30.0, 10.0, 10.0][: len(others)])  # NSR of its seed 0
         return ends, [text.get_text() for text in figure.legends[0].texts]
 
     ends, names = drawn()
     assert ends == pytest.approx([40.0])
     assert names == ["GRPO, 2 seeds", "the method that the panel names"]
     make_run(tmp_path / "nsr-seed0", "nsr", 0.1, 0)
+    make_run(tmp_path / "nsr-seed9", "nsr", 0.7, 9)
     make_run(tmp_path / "psr-seed7", "psr", 0.1, 7)
     ends, names = drawn()
     assert ends == pytest.approx([40.0, 30.0, 10.0])

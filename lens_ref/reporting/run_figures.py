@@ -156,11 +156,13 @@ COLUMNS = 3
 
 
 def setting_curves(setting: Setting, level: str) -> Figure:
-    """pass@1 while training: a panel for each method, with GRPO of the same seeds."""
+    """pass@1 while training: a panel for each method, with GRPO of the same seeds, or alone where
+    they share none."""
     evaluated = {label: setting.evaluated(label, level) for label in setting.labels}
     baseline = evaluated.pop(BASELINE, [])
     others = {label: runs for label, runs in evaluated.items() if runs}
     beside = {label: setting.partners(label, level) for label in others}
+    others |= {label: setting.paired(label, level) for label, runs in beside.items() if runs}
     alike = all(runs == baseline for runs in beside.values())
     named = counted(len(baseline), "seed") if alike else "the seeds that the panel's method has too"
     columns = min(COLUMNS, max(1, len(others)))

@@ -19,6 +19,7 @@ from lens_ref.rlvr.report_data import (
     as_committed,
     differing_hashes,
     differing_settings,
+    display,
     label_order,
 )
 from lens_ref.rlvr.report_verdict import question_rates, seed_pairs
@@ -54,6 +55,12 @@ def over_seeds(values: Sequence[float] | np.ndarray) -> Estimate | None:
     if array.size == 1:
         return Estimate(float(array[0]), None, None, 1, "")
     return Estimate.of(t_interval(array), array.size, "seeds")
+
+
+def named_seeds(seeds: Iterable[int]) -> str:
+    """seed 1; seeds 0, 1 and 2."""
+    *most, last = map(str, seeds)
+    return f"seeds {', '.join(most)} and {last}" if most else f"seed {last}"
 
 
 @dataclass(frozen=True)
@@ -111,15 +118,26 @@ class Setting:
         _, table = pairs
         return 100 * (table[label] - table[BASELINE]).to_numpy()
 
-    def paired(self, label: str) -> list[Run]:
+    def paired(self, label: str, level: str = "all") -> list[Run]:
         """The evaluated runs of a method that have such a GRPO run of their seed."""
-        return self._sharing(label, BASELINE)
+        return self._sharing(label, BASELINE, level)
 
     def partners(self, label: str, level: str = "all") -> list[Run]:
         """GRPO's evaluated runs of the seeds with which a method was evaluated too."""
         return self._sharing(BASELINE, label, level)
 
-    def _sharing(self, label: str, other: str, level: str = "all") -> list[Run]:
+    def rows(self) -> list[tuple[str, list[Run]]]:
+        """The runs of every method, with its name; after all of GRPO's, those of the seeds of each
+        method that has fewer."""
+        methods = [(display(label), self.of(label)) for label in self.labels]
+        fewer = dict[str, list[Run]]()
+        for label in self.labels:
+            beside = self.partners(label)
+            if 0 < len(beside) < len(self.of(BASELINE)):
+                fewer[f"{display(BASELINE)}, {named_seeds(run.seed for run in beside)}"] = beside
+        return [*methods[:1], *fewer.items(), *methods[1:]]
+
+    def _sharing(self, label: str, other: str, level: str) -> list[Run]:
         seeds = {run.seed for run in self.evaluated(other, level)}
         return [run for run in self.evaluated(label, level) if run.seed in seeds]
 

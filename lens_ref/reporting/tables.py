@@ -288,24 +288,23 @@ TRAINING_NOTE = (
 
 
 def training_rows(setting: Setting) -> list[list[str]]:
-    """A row a method: negative groups, their signal, entropy and length while training."""
+    """A row a method, and GRPO's of fewer seeds beside methods that have fewer: negative groups,
+    their signal, entropy and length while training."""
     return [
         [
-            display(label),
-            *_quarters(setting, label, "negative_share", "{:.1f}", 100),
-            signal(setting.of(label)),
-            *_quarters(setting, label, "entropy", "{:.3f}"),
-            *_quarters(setting, label, "mean_length", "{:.1f}"),
+            name,
+            *_quarters(runs, "negative_share", "{:.1f}", 100),
+            signal(runs),
+            *_quarters(runs, "entropy", "{:.3f}"),
+            *_quarters(runs, "mean_length", "{:.1f}"),
         ]
-        for label in setting.labels
+        for name, runs in setting.rows()
     ]
 
 
-def _quarters(
-    setting: Setting, label: str, column: str, form: str, factor: float = 1
-) -> tuple[str, str]:
+def _quarters(runs: Sequence[Run], column: str, form: str, factor: float = 1) -> tuple[str, str]:
     def text(last: bool) -> str:
-        estimate = over_seeds([factor * quarter(run, column, last) for run in setting.of(label)])
+        estimate = over_seeds([factor * quarter(run, column, last) for run in runs])
         return MISSING if estimate is None else form.format(estimate.mean)
 
     return text(False), text(True)
