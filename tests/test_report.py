@@ -317,7 +317,11 @@ def test_a_method_of_fewer_seeds_stands_beside_grpo_of_these(tmp_path: Path) -> 
 # --- finding runs
 
 
-def test_unfinished_and_double_runs_are_named_and_not_counted(tmp_path: Path) -> None:
+def test_unfinished_and_double_runs_are_named_and_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "far" / "away")
     make_run(tmp_path / "a", "grpo", 0.5)
     make_run(tmp_path / "b", "grpo", 0.7)
     make_run(tmp_path / "c", "lens", 0.7, status="interrupted")
