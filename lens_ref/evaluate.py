@@ -85,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
         "default: paper/common",
     )
     how.add_argument(
-        "--model", metavar="ID", help="the base model, if it is no longer where it was"
+        "--model", metavar="ID", help="the base model of adapters, if it is no longer where it was"
     )
     how.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="any field of the configuration"

@@ -32,9 +32,12 @@ FIXED = {
 }
 UNSUPPORTED = (
     "use_dora", "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias",
-    "layers_to_transform", "target_parameters", "exclude_modules",
+    "layers_to_transform", "target_parameters", "exclude_modules", "alora_invocation_tokens",
+    "layer_replication", "fan_in_fan_out", "trainable_token_indices", "use_qalora",
 )  # fmt: skip
 """Fields of a peft configuration that mean another function than W x + s·B(A x)."""
+INITIAL = (True, False, None, "gaussian", "eva", "orthogonal")
+"""Values of `init_lora_weights` that leave the base as it is; pissa, olora and others change it."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +158,19 @@ def _config(
     return load(files, {**overrides, **given, **FIXED})
 
 
+def _whole(name: str, options: Options) -> None:
+    """UserError where the command line would put another model into the place of this one."""
+    if "model.path" in (options.overrides or {}):
+        raise UserError(
+            f"{name} is a whole model: --model (model.path) is the base of adapters alone"
+        )
+
+
 def _model(text: str, parts: tuple[str, ...], options: Options) -> Target:
     files = options.config
     if files is None and text != "tiny":
         files = (DEFAULT_RECIPE,)
+    _whole(text, options)
     config = _config(files, {"model.path": text}, options)
     model_folder(config.model.path)  # a slip of the pen is told before anything is loaded
     if config.model.quantization is None:  # 4-bit weights come with an adapter, empty here
@@ -189,6 +201,7 @@ def _run(folder: Path, options: Options, at: Path | None = None) -> Target:
     adapted = (weights / ADAPTER_CONFIG).is_file()
     overrides: dict[str, Any] = {}
     if not adapted:
+        _whole(str(folder), options)
         overrides = {"model.path": str(weights), "model.lora": None}
     RunFolder(folder).config()  # what is wrong with it is said of this file
     config = _config(str(folder / "config.yaml"), overrides, options)
@@ -223,6 +236,8 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
     for name in UNSUPPORTED:
         if raw.get(name):
             raise UserError(f"{path}: adapters with {name} are not supported")
+    if (start := raw.get("init_lora_weights", True)) not in INITIAL:
+        raise UserError(f"{path}: adapters begun with {start} change the base and aren't supported")
     if raw.get("bias", "none") != "none":
         raise UserError(f"{path}: adapters with bias are not supported")
     r, alpha = raw.get("r"), raw.get("lora_alpha")

@@ -581,11 +581,22 @@ def test_damaged_checkpoints_are_refused(full_run: Path, tmp_path: Path) -> None
         policies.find(str(full_run), Options(("tiny",), {}))
 
 
+def test_no_other_model_takes_the_place_of_a_whole_one(full_run: Path) -> None:
+    """Under its name, with the base's accuracy."""
+    weights = full_run / "checkpoints/step-8/policy"
+    for path in (full_run, full_run / "checkpoints/step-8", weights, Path("tiny")):
+        with pytest.raises(UserError, match=r"whole model: --model .* is the base of adapters"):
+            target(path, **{"model.path": "tiny"})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"peft_type": "IA3"}, "describes no LoRA adapter"),
         ({"use_dora": True}, "adapters with use_dora are not supported"),
+        ({"alora_invocation_tokens": [4]}, "adapters with alora_invocation_tokens are not"),
+        ({"init_lora_weights": "pissa"}, "adapters begun with pissa change the base"),
+        ({"init_lora_weights": "olora"}, "adapters begun with olora change the base"),
         ({"bias": "all"}, "adapters with bias"),
         ({"r": 0}, "r and lora_alpha must be positive"),
         ({"lora_alpha": "4"}, "r and lora_alpha must be positive"),
