@@ -149,16 +149,22 @@ def _overlap_of(
     runs = [target.config for target in targets if target.seed is not None]
     if not runs:
         raise UserError("--trained-on without a name needs run folders: name the training set")
-    texts = [problem.text for problem in tested]
     trained: list[overlap.Problem] = []
     seen = set()
     for config in runs:
         parts = named.trained_by(config)
         made = any(part.source in tasks.names() for part in parts)  # by the run's seed
-        key = (parts, config.data.train_questions, config.seed if made else None)
+        own = (
+            named.tested_by(config) if any("not_in_test" in part.where for part in parts) else None
+        )
+        limits = (config.data.train_questions, config.data.test_questions if own else None)
+        key = (parts, own, limits, config.seed if made else None)
         if key not in seen:
             seen.add(key)
-            trained += overlap.read_problems(parts, config.data.train_questions, config.seed, texts)
+            # what a run left out is what it was tested on itself, not what it is evaluated on here
+            left_out = overlap.read_problems([own], limits[1]) if own else []
+            texts = [problem.text for problem in left_out]
+            trained += overlap.read_problems(parts, limits[0], config.seed, texts)
     return _matched(tested, trained, "the training set of the runs")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
 from lens_ref.evaluate import main
@@ -445,6 +446,30 @@ def test_three_numbers_side_by_side(
     assert status == 0
     assert table(Path("again")) == table(Path("runs/evaluate"))
     assert out.split("\ntiny\n")[1].split("written")[0] in again + "\n"
+
+
+def test_a_run_left_out_its_own_test_questions_alone(
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    full_run: Path,
+    questions: Path,
+    tmp_path: Path,
+) -> None:
+    """It trained on q1 and q2 of those that are asked now; on q0, its own test question, not."""
+    monkeypatch.setattr(session, "Verifier", RightVerifier)
+    for name, numbers in (("train", (0, 1, 2, 50)), ("own", (0,))):
+        rows = [{"problem": f"{i}+1", "answer": str(i + 1)} for i in numbers]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    copy = tmp_path / "lens-seed3"
+    shutil.copytree(full_run, copy)
+    config = yaml.safe_load((copy / "config.yaml").read_text())
+    source = {"source": str(tmp_path / "train.jsonl"), "where": ["not_in_test"]}
+    config["data"] |= {"train": [source], "test": str(tmp_path / "own.jsonl")}
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    status, _, err = command(copy, *FAST, "--data", questions, "--trained-on")
+    assert (status, err) == (0, "")
+    sizes = {name: row["questions"] for (_, name, _), row in table(Path("runs/evaluate")).items()}
+    assert (sizes["all, trained on"], sizes["all, not trained on"]) == ("2", "8")
 
 
 def test_overlap_of_two_files(command: Command, questions: Path, tmp_path: Path) -> None:
