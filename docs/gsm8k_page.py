@@ -104,7 +104,7 @@ def what_was_run(runs: Sequence[Run]) -> str:
         f"answers; their wall times add up to {hours:.1f} hours ({', '.join(cards)}); torch "
         f"{manifest['versions']['torch']}, vLLM {manifest['sampler']['version']}. "
         f"The adapter had another hash after {changes:,} of {len(table):,} updates; "
-        f"sampler and trainer differed by at most "
+        "sampler and trainer differed by at most "
         f"{table['logprob_drift'].max():.3f} nats a token in the mean of an update (one answer a "
         "question); vLLM sampled "
         f"{table['rollout_tokens_per_second'].median():,.0f} tokens/s, an update took "
@@ -125,7 +125,7 @@ def by_commit(runs: Sequence[Run]) -> list[str]:
 
 
 def arms(setting: Setting) -> dict[str, pd.DataFrame]:
-    """What was logged at the updates of these."""
+    """What was logged at all updates of the runs of every row."""
     return {name: pd.concat([run.metrics for run in runs]) for name, runs in setting.rows()}
 
 
@@ -291,12 +291,11 @@ def headline(folder: Path) -> list[str]:
     start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
     limits = found_by(setting, LENS) if change.over == "seeds" else None
     shows = f" ({limits[0]:.1f} points would probably have shown)" if limits else ""
-    others = {x: difference(setting, x) for x in setting.labels if x not in (BASELINE, LENS)}
     said = [
         f"{display(label)} ({counted(len(setting.partners(label)), 'seed')}): "
         f"{told(setting, label, found)}"
-        for label, found in others.items()
-        if found
+        for label in setting.labels
+        if label not in (BASELINE, LENS) and (found := difference(setting, label))
     ]
     return [
         f"- **{setting.title}** ({counted(len(base), 'seed')}, {base[0].step} updates, "
@@ -337,9 +336,10 @@ def drawing(setting: Setting) -> Figure:
                 run.seed: pd.Series(100 * moving_average(run.metrics[column].to_numpy(), WINDOW))
                 for run in runs
             }
-            look = {"color": COLORS.get(label, others[label]), "ls": "-"}
-            if label == BASELINE:
-                look["ls"] = "--"
+            look = {
+                "color": COLORS.get(label, others[label]),
+                "ls": "--" if label == BASELINE else "-",
+            }
             for curve in curves.values():
                 ax.plot(curve.index + 1, curve, **look, linewidth=0.8, alpha=0.35)
             mean = pd.concat([curves[seed] for seed in common or curves], axis=1).mean(axis=1)

@@ -77,6 +77,12 @@ def tested_by(config: Config) -> SourceConfig | None:
     return SourceConfig(test, split="test") if isinstance(test, str) else test
 
 
+def left_out_by(config: Config) -> SourceConfig | None:
+    """The test set whose questions a training set leaves out, if one of its parts does."""
+    leaves_out = any("not_in_test" in part.where for part in trained_by(config))
+    return tested_by(config) if leaves_out else None
+
+
 def trained_by(config: Config) -> tuple[SourceConfig, ...]:
     """The training set of a configuration."""
     data = config.data

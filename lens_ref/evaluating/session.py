@@ -154,9 +154,7 @@ def _overlap_of(
     for config in runs:
         parts = named.trained_by(config)
         made = any(part.source in tasks.names() for part in parts)  # by the run's seed
-        own = (
-            named.tested_by(config) if any("not_in_test" in part.where for part in parts) else None
-        )
+        own = named.left_out_by(config)
         limits = (config.data.train_questions, config.data.test_questions if own else None)
         key = (parts, own, limits, config.seed if made else None)
         if key not in seen:
