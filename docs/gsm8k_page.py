@@ -3,7 +3,7 @@ the run folders in results/reproduction-0.5b."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,22 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from reproduction_page import (  # beside this file
+    LINES,
+    UNTOLD,
     commits,
     in_words,
     interval,
-    listed,
     loudness,
     signals,
 )
 from scipy.stats import chi2
 
-from lens_ref.reporting.settings import Estimate, Setting, at_end, named_seeds
+from lens_ref.reporting.settings import Estimate, Setting, at_end, listed, named_seeds
 from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, read_runs
-from lens_ref.rlvr.report_verdict import bounds, counted, percent, signed
+from lens_ref.rlvr.report_verdict import bounds, counted, percent, points, signed
 from lens_ref.rlvr.statistics import Interval, detectable, moving_average, t_interval
 
 ORIGINS = {
@@ -39,7 +40,7 @@ NONE_YET = "No runs are committed yet."
 FEW_SEEDS = 3
 """From so many seeds on the interval is one over seeds."""
 WINDOW = 8  # updates
-COLORS = {"grpo": "0.35", "lens": "tab:blue"}
+COLORS = {BASELINE: "0.35", **{label: color for label, (color, *_) in LINES.items()}}
 
 
 def page(folder: Path) -> str:
@@ -59,7 +60,7 @@ def page(folder: Path) -> str:
         *by_quarter(setting),
         "![Mean reward of the sampled answers and share of negative groups during training.]"
         "(gsm8k.png)",
-        *(f"{display(label)}: {told(setting, label, it)}." for label, it in found.items() if it),
+        *verdicts(setting, found),
     )
     return "\n\n".join(sections)
 
@@ -98,28 +99,30 @@ def what_was_run(runs: Sequence[Run]) -> str:
     changes = sum(run.metrics["adapter"].nunique() for run in runs)
     tested = tested_at_end(runs[0])
     return (
-        f"{counted(len(runs), 'run')} ({'; '.join(by_commit(runs))}), "
-        f"{config['steps']} updates each of {questions} questions × {rollout['responses']} "
-        f"answers, evaluated on {len(tested):,} test questions × {int(tested['n'].iloc[0])} "
-        f"answers; their wall times add up to {hours:.1f} hours ({', '.join(cards)}); torch "
+        f"{counted(len(runs), 'run')}, {config['steps']} updates each of {questions} questions × "
+        f"{rollout['responses']} answers, evaluated on {len(tested):,} test questions × "
+        f"{int(tested['n'].iloc[0])} answers; their wall times add up to {hours:.1f} hours "
+        f"({', '.join(cards)}); torch "
         f"{manifest['versions']['torch']}, vLLM {manifest['sampler']['version']}. "
         f"The adapter had another hash after {changes:,} of {len(table):,} updates; "
         "sampler and trainer differed by at most "
         f"{table['logprob_drift'].max():.3f} nats a token in the mean of an update (one answer a "
         "question); vLLM sampled "
         f"{table['rollout_tokens_per_second'].median():,.0f} tokens/s, an update took "
-        f"{table['update_seconds'].median():.1f} s (medians)."
+        f"{table['update_seconds'].median():.1f} s (medians).\n\n"
+        + "\n".join(("Commits:\n", *by_commit(runs)))
     )
 
 
 def by_commit(runs: Sequence[Run]) -> list[str]:
-    """Which methods and seeds ran with which code."""
+    """Which methods and seeds ran with which code, a line a commit."""
     found: dict[str, dict[str, list[int]]] = {}
     for run in runs:
         commit = found.setdefault(commits([run.manifest]), {})
         commit.setdefault(display(run.label), []).append(run.seed)
     return [
-        f"{commit}: " + ", ".join(f"{name} {named_seeds(seeds)}" for name, seeds in methods.items())
+        f"- {commit}: "
+        + "; ".join(f"{name} ({named_seeds(seeds)})" for name, seeds in methods.items())
         for commit, methods in found.items()
     ]
 
@@ -183,41 +186,46 @@ def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[s
     of_questions = [label for label, it in found.items() if it and it.over == "questions"]
     said = []
     if of_seeds:
-        names = ", ".join(map(display, of_seeds))
-        said.append(f"Student's intervals over seeds, each alone, paired with GRPO's: {names}.")
-        for label in of_seeds:
-            said.append(by_seed(setting, label))
-            if limits := found_by(setting, label):
-                seeds = counted(len(setting.paired(label)), "seed")
-                said.append(
-                    f"With this spread {seeds} find a true difference (80 % power) from "
-                    f"{limits[0]:.1f} points of pass@1 on ({limits[1]:.1f} to {limits[2]:.1f} with "
-                    "the ends of the spread's own 95 % interval)."
-                )
+        said.append(
+            "Student's intervals over seeds, each alone, paired with GRPO's. Minus GRPO by seed, "
+            "and from where on so many seeds with this spread find a true difference in pass@1 "
+            "(80 % power; in brackets, with the ends of the spread's own 95 % interval):\n\n"
+            + "\n".join(
+                f"- {by_seed(setting, label)}{limits(setting, label)}" for label in of_seeds
+            )
+        )
     if of_questions:
         said.append(
             f"With fewer than {FEW_SEEDS} seeds the intervals are over test questions alone "
             "(paired bootstrap): how much runs differ by chance is not in them, and a difference "
             "that they show can be that of two runs, not of two methods."
         )
-        said += [by_seed(setting, label) for label in of_questions]
+        said.append(
+            "Minus GRPO by seed:\n\n"
+            + "\n".join(f"- {by_seed(setting, label)}." for label in of_questions)
+        )
         said += apart(setting, [BASELINE, *of_questions])
-    return [" ".join(said)] if said else []
+    return said
+
+
+def limits(setting: Setting, label: str) -> str:
+    """What `found_by` finds, to be said after the differences by seed."""
+    found = found_by(setting, label)
+    return f". From {found[0]:.1f} points on ({found[1]:.1f} to {found[2]:.1f})." if found else "."
 
 
 def by_seed(setting: Setting, label: str) -> str:
     """The differences from GRPO one by one; where the seeds are too few for the table, with
     Student's interval over them."""
-    seeds = [str(run.seed) for run in setting.paired(label)]
+    seeds = [run.seed for run in setting.paired(label)]
     few = len(seeds) < FEW_SEEDS
     parts = []
     for k in (1, largest_k(setting)):
         changes = setting.seed_differences(label, f"pass@{k}")
         over = with_seeds(changes) if few else ""
         parts.append(f"{listed(list(map(signed, changes)))} in pass@{k}{over}")
-    what = f"by seed ({listed(seeds)})" if len(seeds) > 1 else f"with seed {seeds[0]}"
     student = " (Student's)" if few and len(seeds) > 1 else ""
-    return f"{display(label)} minus GRPO {what}: {'; '.join(parts)}{student}."
+    return f"{display(label)}, {named_seeds(seeds)}: {'; '.join(parts)}{student}"
 
 
 def found_by(setting: Setting, label: str) -> tuple[float, float, float] | None:
@@ -264,6 +272,21 @@ def told(setting: Setting, label: str, change: Estimate) -> str:
     )
 
 
+def verdicts(
+    setting: Setting, found: Mapping[str, Estimate | None], *, of: str = "{name}"
+) -> list[str]:
+    """What can be said of every arm, those together of which, over seeds, nothing can; `of`: how
+    an arm is named."""
+    said, open_ = [], []
+    for label, it in found.items():
+        name = of.format(name=display(label), seeds=counted(len(setting.partners(label)), "seed"))
+        if it and it.over == "seeds" and as_interval(it).covers_zero:
+            open_.append(f"{name}: {points(as_interval(it))}")
+        elif it:
+            said.append(f"{name}: {told(setting, label, it)}.")
+    return [*said, *([f"{'; '.join(open_)}: {UNTOLD}."] if open_ else [])]
+
+
 def by_quarter(setting: Setting) -> list[str]:
     """How the last column of the table of signals went over a run, where LENS as printed is."""
     updates = setting.committed.updates
@@ -291,18 +314,17 @@ def headline(folder: Path) -> list[str]:
     start, end = (mean_rate(base, "pass@1", rate) for rate in (before, at_end))
     limits = found_by(setting, LENS) if change.over == "seeds" else None
     shows = f" ({limits[0]:.1f} points would probably have shown)" if limits else ""
-    said = [
-        f"{display(label)} ({counted(len(setting.partners(label)), 'seed')}): "
-        f"{told(setting, label, found)}"
+    others = {
+        label: difference(setting, label)
         for label in setting.labels
-        if label not in (BASELINE, LENS) and (found := difference(setting, label))
-    ]
+        if label not in (BASELINE, LENS)
+    }
     return [
         f"- **{setting.title}** ({counted(len(base), 'seed')}, {base[0].step} updates, "
         f"{len(tested_at_end(base[0])):,} test questions, {ORIGINS.get(hashes(base[0])[0], '')}"
         f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from {start} to {end}.",
         f"  LENS as printed: {told(setting, LENS, change)}{shows}.",
-        *([f"  {'; '.join(said)}."] if said else []),
+        *(f"  {said}" for said in verdicts(setting, others, of="{name} ({seeds})")),
     ]
 
 

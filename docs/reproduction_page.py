@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from lens_ref.reporting.settings import listed
 from lens_ref.rlvr.report_data import BASELINE, display
 from lens_ref.rlvr.report_verdict import bounds, percent, points, seed_pairs, signed
 from lens_ref.rlvr.statistics import Interval, detectable, holm, t_interval
@@ -30,7 +31,7 @@ LEVELS = ("all", "1", "2", "3", "4", "5")
 LINES = {
     "lens": ("tab:blue", "-", "s"),
     "lens-groupsmixed": ("tab:orange", "--", "^"),
-    "lens-groupsnegative": ("0.35", ":", "v"),
+    "lens-groupsnegative": ("tab:red", ":", "v"),
     "lens-no_demean": ("tab:green", "-.", "D"),
 }
 DRAWN = tuple(LINES)
@@ -58,10 +59,13 @@ def interval(found: Interval) -> str:
     return f"{signed(found.mean)} {bounds(found)}"
 
 
+UNTOLD = "no difference from GRPO can be told"
+
+
 def in_words(found: Interval) -> str:
     """+0.3 points, 95 % interval […], and what can be said."""
     if found.covers_zero:
-        return f"{points(found)}: no difference from GRPO can be told"
+        return f"{points(found)}: {UNTOLD}"
     return f"{points(found)}: {'better' if found.mean > 0 else 'worse'} than GRPO"
 
 
@@ -78,6 +82,7 @@ def study(folder: Path) -> str:
         signals({display(x): updates[updates["method"] == x] for x in (BASELINE, *ARMS)}),
         "![Left: difference from GRPO over the updates. Right: at the end, by level.]"
         "(reproduction.png)",
+        "NSR lies far below the frame of the figure.",
         conclusion(curves),
     )
     return "\n\n".join(sections)
@@ -133,7 +138,12 @@ def by_arm(curves: pd.DataFrame, updates: pd.DataFrame) -> str:
 
 def together(differences: Iterable[np.ndarray]) -> list[float]:
     """p of several comparisons, by Holm's method for all of them at once."""
-    return holm([float(stats.ttest_1samp(values, 0.0).pvalue) for values in differences])
+    return holm(
+        [
+            float(stats.ttest_1samp(values, 0.0).pvalue) if values.any() else 1.0
+            for values in differences
+        ]
+    )
 
 
 def by_k(curves: pd.DataFrame) -> str:
@@ -159,39 +169,56 @@ def side_by_side(columns: Sequence[str], of: Callable[[str, str], np.ndarray]) -
 
 
 def beyond(curves: pd.DataFrame) -> str:
-    """Which arms, NSR aside, differ from GRPO in some pass@k beyond k = 1 by an interval of its
-    own, and whether that outlives all comparisons together; empty where none does."""
-    found = {
-        (label, k): differences(curves, label, column=k)
-        for k in ("pass@1", *MORE)
-        for label in ARMS
-    }
+    """Which intervals, NSR's and those planned for aside, leave 0 out, and whether that outlives
+    all comparisons of the page together; empty where none does."""
+    found = compared(curves)
     adjusted = dict(zip(found, together(found.values()), strict=True))
-    apart = [
-        (label, k)
-        for label in ARMS
-        for k in MORE
-        if label != "nsr" and not t_interval(found[label, k]).covers_zero
-    ]
+    apart = {
+        key: values.mean()
+        for key, values in found.items()
+        if key[0] != "nsr" and key[1] != "pass@1" and not t_interval(values).covers_zero
+    }
     if not apart:
         return ""
-    named = [
-        f"{display(arm)} in {listed([k for label, k in apart if label == arm])}"
-        for arm in dict.fromkeys(label for label, _ in apart)
-    ]
-    means = [found[key].mean() for key in apart]
+    sides = {
+        "above": {key: mean for key, mean in apart.items() if mean > 0},
+        "below": {key: mean for key, mean in apart.items() if mean < 0},
+    }
+    named = [f"{side} 0: {by_name(means)}" for side, means in sides.items() if means]
     least = min(adjusted[key] for key in apart)
     return (
-        f"Beyond pass@1, for which the study was planned, intervals of {'; '.join(named)} leave 0 "
-        f"out ({signed(min(means))} to {signed(max(means))} points). Among all {len(found)} "
-        f"comparisons the smallest p of these is {p_value(least)} (Holm)"
-        + (": a hint, not a result." if least > 0.05 else ".")
+        "Beyond pass@1 of all questions at the end, for which the study was planned, intervals lie "
+        f"{'; '.join(named)}. Among all {len(found)} comparisons, NSR's too, the smallest p of "
+        f"these is {p_value(least)} (Holm)" + (": a hint, not a result." if least > 0.05 else ".")
     )
 
 
-def listed(words: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+def by_name(means: Mapping[tuple[str, str], float]) -> str:
+    """Differences by arm and what is compared, and their range."""
+    named = [
+        f"{display(arm)} in {listed([what for label, what in means if label == arm])}"
+        for arm in dict.fromkeys(label for label, _ in means)
+    ]
+    low, high = map(signed, (min(means.values()), max(means.values())))
+    return f"{', and '.join(named)} ({low if low == high else f'{low} to {high}'} points)"
+
+
+def compared(curves: pd.DataFrame) -> dict[tuple[str, str], np.ndarray]:
+    """Every comparison with GRPO in the page's tables and figure, by arm and what is compared."""
+    steps = sorted(curves["step"].unique())[1:-1]
+    ways = {
+        **{k: (curves, "all", k) for k in ("pass@1", *MORE)},
+        **{f"pass@1 at level {level}": (curves, level, "pass@1") for level in LEVELS[1:]},
+        **{
+            f"pass@1 after update {step}": (curves[curves["step"] <= step], "all", "pass@1")
+            for step in steps
+        },
+    }
+    return {
+        (label, what): differences(rows, label, level, column)
+        for what, (rows, level, column) in ways.items()
+        for label in ARMS
+    }
 
 
 def signals(arms: Mapping[str, pd.DataFrame], over: str = "seeds") -> str:

@@ -54,8 +54,8 @@ def test_two_runs(page: Any, tmp_path: Path) -> None:
     a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
     a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
     text = page.page(tmp_path)
-    ran = "2 runs (abcdefg: GRPO seed 0, LENS as printed seed 0), 8 updates each of 32 questions"
-    assert ran in text
+    assert text.startswith("2 runs, 8 updates each of 32 questions × 16 answers, ")
+    assert "Commits:\n\n- abcdefg: GRPO (seed 0); LENS as printed (seed 0)\n\n" in text
     assert (
         "evaluated on 4 test questions × 4 answers; their wall times add up to 1.0 hours (a card)"
         in text
@@ -68,7 +68,8 @@ def test_two_runs(page: Any, tmp_path: Path) -> None:
     lens = "| LENS as printed | 1 | 10.0 % | 50.0 % | +25.0 [+25.0, +25.0] | 25.0 % | 65.0 % |"
     assert lens in text
     assert "With fewer than 3 seeds the intervals are over test questions alone" in text
-    assert "LENS as printed minus GRPO with seed 0: +25.0 in pass@1; +25.0 in pass@16." in text
+    by_seed = "Minus GRPO by seed:\n\n- LENS as printed, seed 0: +25.0 in pass@1; +25.0 in pass@16."
+    assert by_seed in text
     assert "Two runs of one method" not in text
     assert "First → last 2 updates, means over runs; the last column over all, a median:" in text
     assert "| LENS as printed | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 1 : 500 |" in text
@@ -88,8 +89,8 @@ def test_two_seeds_are_too_few_for_an_interval_over_seeds(page: Any, tmp_path: P
         a_run(tmp_path, method, 1, (3, 1, 2, 0), "0.002" if method == "lens" else "")
     text = page.page(tmp_path)
     assert "| +12.5 [+12.5, +12.5] |" in text
-    seeds = "by seed (0 and 1): +25.0 and 0.0 in pass@1, over the seeds [−146.3, +171.3]; "
-    assert f"LENS as printed minus GRPO {seeds}" in text
+    seeds = "seeds 0 and 1: +25.0 and 0.0 in pass@1, over the seeds [−146.3, +171.3]; "
+    assert f"- LENS as printed, {seeds}" in text
     assert "over questions [+12.5, +12.5], over the seeds [−146.3, +171.3]: 2 seeds are" in text
     assert "the last column by quarter: 1 : 500, 1 : 500, 1 : 500, 1 : 500." in text
     assert "second minus first: GRPO +12.5 in pass@1 and " in text  # 6 of 16 after 4 of 16
@@ -124,6 +125,9 @@ def test_an_arm_with_fewer_seeds_stands_beside_grpo_of_these(page: Any, tmp_path
     fewer = "| GRPO, seeds 0, 1 and 2 | 3 | 10.0 % | 25.0 % |  | 25.0 % | 40.0 % |  |\n"
     assert f"{fewer}| LENS as printed | 4 |" in text
     assert "| GRPO, seeds 0, 1 and 2 | 50.0 % → 25.0 % | 1.350 → 0.750 |" in text
+    both = "LENS as printed: 0.0 points, 95 % interval [0.0, 0.0]; LENS, mixed groups only: +2.1 "
+    said = "points, 95 % interval [−6.9, +11.0]: no difference from GRPO can be told."
+    assert f"{both}{said}" in text
     lines = page.headline(tmp_path)
     assert len(lines) == 3
     said = "LENS, mixed groups only (3 seeds): +2.1 points, 95 % interval [−6.9, +11.0]: no "
@@ -152,14 +156,13 @@ def test_seeds_carry_the_interval_where_there_are_some(page: Any, tmp_path: Path
     text = page.page(tmp_path)
     assert "| LENS as printed | 3 | 10.0 % | 27.1 % | +2.1 [−21.6, +25.8] |" in text
     assert "With fewer than" not in text
-    assert "over seeds, each alone, paired with GRPO's: LENS as printed." in text
+    assert "Student's intervals over seeds, each alone, paired with GRPO's. Minus GRPO" in text
     assert "GRPO, seed" not in text
     said = "95 % interval [−21.6, +25.8]: no difference from GRPO can be told."
     assert f"LENS as printed: +2.1 points, {said}" in text
-    assert "by seed (0, 1 and 2): 0.0, +12.5 and −6.2 in pass@1; " in text
+    assert "- LENS as printed, seeds 0, 1 and 2: 0.0, +12.5 and −6.2 in pass@1; " in text
     # noncentral t, 2 degrees of freedom: 3.264 standard deviations; √(2/χ²): 0.5207 and 6.285
-    assert "With this spread 3 seeds find a true difference (80 % power) from 31.2 points" in text
-    assert "of pass@1 on (16.2 to 195.8 with the ends of the spread's own 95 % interval)." in text
+    assert " in pass@16. From 31.2 points on (16.2 to 195.8).\n" in text
     assert page.headline(tmp_path)[1].endswith(" (31.2 points would probably have shown).")
     assert "| NSR | 1 | 10.0 % | 6.2 % |  | 25.0 % | 21.2 % |  |" in text
     assert "NSR:" not in text
@@ -169,7 +172,7 @@ def test_seeds_that_agree_have_no_spread(page: Any, tmp_path: Path) -> None:
     for seed in (0, 1, 2):
         a_run(tmp_path, "grpo", seed, (1, 1, 1, 1))
         a_run(tmp_path, "lens", seed, (1, 1, 1, 1), "0.002")
-    assert "With this spread" not in page.page(tmp_path)
+    assert "From " not in page.page(tmp_path)
     assert "would probably" not in page.headline(tmp_path)[1]
 
 
@@ -183,7 +186,7 @@ def test_what_a_commit_does_not_say(page: Any, tmp_path: Path) -> None:
     a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
     change_manifest(tmp_path / "grpo-seed0", commit=None)
     change_manifest(tmp_path / "lens-seed0", commit=40 * "1" + "+changes")
-    ran = "(unknown: GRPO seed 0; 1111111+changes: LENS as printed seed 0)"
+    ran = "- unknown: GRPO (seed 0)\n- 1111111+changes: LENS as printed (seed 0)\n"
     assert ran in page.page(tmp_path)
 
 

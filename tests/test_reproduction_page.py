@@ -66,20 +66,35 @@ def test_what_stands_apart_beyond_pass_1_answers_for_all_comparisons(
     page: Any, tmp_path: Path
 ) -> None:
     """Without a gain nothing is said; one of .2, .3, .4, .3, .3 points in pass@8 alone has
-    t = .3/(.0707/√5) = 9.487, p = .00069, times 25 = .017; NSR says nothing here."""
+    t = .3/(.0707/√5) = 9.487, p = .00069; as much below 0 at level 1 is said too. NSR says
+    nothing here."""
     made_up(page, tmp_path, {"nsr": (-9.0, -10.0, -11.0, -10.0, -10.0)})
     curves = page.read_curves(tmp_path)
     assert page.beyond(curves) == ""
     own = (curves["method"] == "lens-no_demean") & (curves["step"] == 60)
     base = curves.loc[(curves["method"] == "grpo") & (curves["step"] == 60), "pass@8"].to_numpy()
-    gains = curves.loc[own, "seed"].map(dict(enumerate((0.2, 0.3, 0.4, 0.3, 0.3)))).to_numpy()
+    points = (0.2, 0.3, 0.4, 0.3, 0.3)
+    gains = curves.loc[own, "seed"].map(dict(enumerate(points))).to_numpy()
     curves.loc[own, "pass@8"] = base + gains / 100
-    # NSR's five differences come before it in Holm's order: 20 comparisons are left
-    assert page.beyond(curves) == (
-        "Beyond pass@1, for which the study was planned, intervals of LENS no_demean in pass@8 "
-        "leave 0 out (+0.3 to +0.3 points). Among all 25 comparisons the smallest p of these is "
-        ".014 (Holm)."
+    # 5 arms × (5 pass@k, 5 levels, update 30); NSR's ten last differences come before it in Holm's
+    # order: 45 are left, .0311
+    said = (
+        "Beyond pass@1 of all questions at the end, for which the study was planned, intervals lie"
     )
+    above, end = "above 0: LENS no_demean in pass@8 (+0.3 points)", "is .031 (Holm)."
+    assert page.beyond(curves) == (
+        f"{said} {above}. Among all 55 comparisons, NSR's too, the smallest p of these {end}"
+    )
+    harmed = (
+        (curves["method"] == "lens-groupsnegative")
+        & (curves["step"] == 60)
+        & (curves["level"] == "1")
+    )
+    at = (curves["method"] == "grpo") & (curves["step"] == 60) & (curves["level"] == "1")
+    both = curves.copy()
+    both.loc[harmed, "pass@1"] = curves.loc[at, "pass@1"].to_numpy() - np.array(points) / 100
+    below = "below 0: LENS, negative groups only in pass@1 at level 1 (−0.3 points)"
+    assert f"{above}; {below}. Among all 55" in page.beyond(both)
     weak = gains + np.where(curves.loc[own, "seed"] == 0, -0.19, 0.0)
     curves.loc[own, "pass@8"] = base + weak / 100
     assert page.beyond(curves).endswith("(Holm): a hint, not a result.")

@@ -59,8 +59,13 @@ def over_seeds(values: Sequence[float] | np.ndarray) -> Estimate | None:
 
 def named_seeds(seeds: Iterable[int]) -> str:
     """seed 1; seeds 0, 1 and 2."""
-    *most, last = map(str, seeds)
-    return f"seeds {', '.join(most)} and {last}" if most else f"seed {last}"
+    words = list(map(str, seeds))
+    return f"seed{'s' if len(words) > 1 else ''} {listed(words)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 @dataclass(frozen=True)

@@ -236,8 +236,7 @@ def counted(number: int, name: str) -> str:
 
 
 def signed(value: float) -> str:
-    """1.26 → "+1.3"; a second decimal where the first would read as zero but the value is not."""
-    text = f"{value:+.1f}"
-    if float(text) == 0:
-        text = f"{value:+.2f}"
-    return "0.0" if float(text) == 0 else text.replace("-", "−")
+    """1.26 → "+1.3"; a second decimal, or a third, where fewer would read as zero but the value is
+    not."""
+    texts = (f"{value:+.{digits}f}" for digits in (1, 2, 3))
+    return next((text.replace("-", "−") for text in texts if float(text) != 0), "0.0")

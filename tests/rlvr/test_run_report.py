@@ -158,8 +158,8 @@ def test_moving_average_looks_back_only() -> None:
 
 
 def test_numbers_that_are_not_zero_do_not_read_as_zero() -> None:
-    shown = [signed(x) for x in (1.26, -0.4, 0.03, -0.03, 0.0, -0.0, -0.001)]
-    assert shown == ["+1.3", "−0.4", "+0.03", "−0.03", "0.0", "0.0", "0.0"]
+    shown = [signed(x) for x in (1.26, -0.4, 0.03, -0.03, -0.0013, 0.0, -0.0, 4e-4)]
+    assert shown == ["+1.3", "−0.4", "+0.03", "−0.03", "−0.001", "0.0", "0.0", "0.0"]
 
 
 # --- the verdict over questions
