@@ -354,7 +354,7 @@ for setting in qwen_settings:
     curves(setting)
     for label in setting.labels:
         accuracy, gain = setting.accuracy(label), setting.difference(label)
-        print(f"{display(label):24} pass@1 {shown(accuracy)}   minus GRPO {shown(gain, sign=True)}")
+        print(f"{display(label):26} pass@1 {shown(accuracy)}   minus GRPO {shown(gain, sign=True)}")
 if not qwen_settings:
     print("runs of a Qwen model: not run, so there is no curve")
 

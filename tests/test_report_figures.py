@@ -19,8 +19,10 @@ def test_figures_say_what_was_not_run(tmp_path: Path) -> None:
     ratio = run_figures.negative_ratio(found.found.finished, found.settings)
     bars = [line.get_ydata() for line in ratio.axes[0].lines if line.get_linewidth() == 5]
     assert [list(bar) for bar in bars] == [[45, 45], [35, 35]]
-    (label,) = (text.get_text() for text in ratio.legends[0].texts[1:2])
-    assert label == "our run of that setting: not run"
+    paper, ours = (text.get_text() for text in ratio.legends[0].texts[:2])
+    assert paper.endswith(" on MATH + Numina: 45 % at the beginning, 35 % at the end")
+    assert ours == "our run of that setting: not run"
+    assert not ratio.axes[0].texts
     curves = run_figures.training_curves(found.tables[0])
     said = [text.get_text() for axes in curves.axes for text in axes.texts]
     assert len(said) == 4
@@ -104,6 +106,16 @@ def test_a_panel_shows_grpo_of_its_methods_seeds(tmp_path: Path) -> None:
     ends, names = drawn()
     assert ends == pytest.approx([40.0, 30.0, 10.0])
     assert names[0] == "GRPO, the seeds that the panel's method has too"
+
+
+def test_every_column_of_panels_ends_in_a_scale(tmp_path: Path) -> None:
+    """Four methods in three columns: the second and third of them end in the first row."""
+    for method in ("grpo", "lens", "lens:groups=mixed", "nsr", "ngrpo"):
+        make_run(tmp_path / method.replace(":groups=", "-groups"), method, 0.3)
+    (setting,) = document.reproduction([tmp_path]).settings
+    panels = [a for a in run_figures.setting_curves(setting, "all").axes if a.get_visible()]
+    below = [a.xaxis.get_tick_params()["labelbottom"] for a in panels]
+    assert below == [bool(a.get_xlabel()) for a in panels] == [False, True, True, True]
 
 
 def test_a_long_title_stays_inside_the_figure(tmp_path: Path) -> None:

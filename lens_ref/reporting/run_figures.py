@@ -105,15 +105,12 @@ def negative_ratio(runs: Sequence[Run], settings: Sequence[Setting]) -> Figure:
     figure, (axes,) = frame(width=WIDE, height=4.2)
     values = paper.published()
     row = paper.NEGATIVE_GROUPS
-    for column, (left, right) in {"early": (0, 10), "end": (90, 100)}.items():
-        y = float(values["Negative groups", row.label, column])
-        axes.plot([left, right], [y, y], color="black", lw=5, solid_capstyle="butt", zorder=5,
-                  label=f"paper, {row.model} on MATH + Numina: beginning and end"
-                  if column == "early" else None)  # fmt: skip
-        axes.text(
-            (left + right) / 2, y + 1, f"paper: {y:g} %", ha="center", va="bottom", fontsize=11,
-            zorder=6, bbox={"fc": "white", "ec": "none", "pad": 1.5, "alpha": 0.85},
-        )  # fmt: skip
+    early, end = (float(values["Negative groups", row.label, part]) for part in ("early", "end"))
+    label = (
+        f"paper, {row.model} on MATH + Numina: {early:g} % at the beginning, {end:g} % at the end"
+    )
+    for span, y, name in (((0, 10), early, label), ((90, 100), end, None)):
+        axes.plot(span, [y, y], color="black", lw=5, solid_capstyle="butt", zorder=5, label=name)
     table = next(t for t in paper.TABLES if t.data == paper.NUMINA)
     ours = standing_in(table, row, runs)
     if not ours:
@@ -172,6 +169,10 @@ def setting_curves(setting: Setting, level: str) -> Figure:
         axes.sharey(panels[0])
         axes.set_visible(i < max(1, len(others)))
         label_updates(axes, f"pass@1 (%),\n{_words(level)}")
+        if i + columns < len(others):
+            axes.set_xlabel("")
+        else:
+            axes.tick_params(labelbottom=True)
     if baseline and not others:
         _draw(panels[0], curve(baseline, level), STYLES[0], f"GRPO, {named}")
     for axes, (label, runs) in zip(panels, others.items(), strict=False):
