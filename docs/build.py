@@ -96,16 +96,22 @@ def numbers() -> str:
     before = whole[(whole["step"] == 0) & (whole["method"] == "grpo")].set_index("seed")["pass@1"]
     gain = t_interval((at_end["grpo"] - before).to_numpy()).times(100)
     limit = detectable(reproduction_page.differences(table, "lens").std(ddof=1), len(at_end))
+    parts = {
+        name: t_interval(reproduction_page.differences(table, f"lens-{part}"))
+        for name, part in (
+            ("In mixed groups only", "groupsmixed"),
+            ("in negative groups only", "groupsnegative"),
+            ("without de-meaning", "no_demean"),
+        )
+    }
     lines = [
         f"- **Tiny language model** ({len(at_end)} seeds, {table['step'].max()} updates, "
         f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from "
         f"{percent(before.mean())} to {percent(at_end['grpo'].mean())} ({points(gain)}).",
         f"  LENS as printed: {against_grpo(table, 'lens')} ({limit:.1f} points would probably have "
         "shown).",
-        f"  Its parts: in mixed groups only {against_grpo(table, 'lens-groupsmixed')}; in negative "
-        f"groups only {against_grpo(table, 'lens-groupsnegative')}; without de-meaning "
-        f"{against_grpo(table, 'lens-no_demean')}. Negative samples alone (NSR): "
-        f"{against_grpo(table, 'nsr')}.",
+        f"  {reproduction_page.together_in_words(parts)}. Negative samples alone "
+        f"(NSR): {against_grpo(table, 'nsr')}.",
         *(["  " + found] if (found := reproduction_page.beyond(table)) else []),
     ]
     five = curves()

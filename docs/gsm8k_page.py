@@ -13,12 +13,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from reproduction_page import (  # beside this file
     LINES,
-    UNTOLD,
     commits,
     in_words,
     interval,
     loudness,
     signals,
+    together_in_words,
 )
 from scipy.stats import chi2
 
@@ -27,7 +27,7 @@ from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, read_runs
-from lens_ref.rlvr.report_verdict import bounds, counted, percent, points, signed
+from lens_ref.rlvr.report_verdict import bounds, counted, percent, signed
 from lens_ref.rlvr.statistics import Interval, detectable, moving_average, t_interval
 
 ORIGINS = {
@@ -275,16 +275,20 @@ def told(setting: Setting, label: str, change: Estimate) -> str:
 def verdicts(
     setting: Setting, found: Mapping[str, Estimate | None], *, of: str = "{name}"
 ) -> list[str]:
-    """What can be said of every arm, those together of which, over seeds, nothing can; `of`: how
-    an arm is named."""
-    said, open_ = [], []
-    for label, it in found.items():
-        name = of.format(name=display(label), seeds=counted(len(setting.partners(label)), "seed"))
-        if it and it.over == "seeds" and as_interval(it).covers_zero:
-            open_.append(f"{name}: {points(as_interval(it))}")
-        elif it:
-            said.append(f"{name}: {told(setting, label, it)}.")
-    return [*said, *([f"{'; '.join(open_)}: {UNTOLD}."] if open_ else [])]
+    """What can be said of every arm, those with enough seeds together; `of`: how one is named."""
+    names = {
+        label: of.format(name=display(label), seeds=counted(len(setting.partners(label)), "seed"))
+        for label in found
+    }
+    few = [
+        f"{names[label]}: {told(setting, label, it)}."
+        for label, it in found.items()
+        if it and it.over != "seeds"
+    ]
+    enough = {
+        names[label]: as_interval(it) for label, it in found.items() if it and it.over == "seeds"
+    }
+    return [*few, *([f"{together_in_words(enough)}."] if enough else [])]
 
 
 def by_quarter(setting: Setting) -> list[str]:

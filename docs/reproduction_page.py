@@ -69,6 +69,13 @@ def in_words(found: Interval) -> str:
     return f"{points(found)}: {'better' if found.mean > 0 else 'worse'} than GRPO"
 
 
+def together_in_words(named: Mapping[str, Interval]) -> str:
+    """What can be said of several arms; of those of which nothing can, once."""
+    untold = [f"{name}: {points(it)}" for name, it in named.items() if it.covers_zero]
+    said = [f"{name}: {in_words(it)}" for name, it in named.items() if not it.covers_zero]
+    return "; ".join([*said, *([f"{'; '.join(untold)}: {UNTOLD}"] if untold else [])])
+
+
 def study(folder: Path) -> str:
     """Everything that the page says about the tiny policy's runs."""
     curves = read_curves(folder)
