@@ -220,8 +220,8 @@ for column in ("pass@1", "pass@16"):
 # training. Look at the column "their signal": it says how loud negative groups are next to mixed
 # ones. GRPO's are silent (0); LENS as printed is nearly so
 # ([notebook 04](04_calibrated_reward.ipynb)). Two other readings of LENS make negative groups loud:
-# `no_demean` does not take their mean off, `negative_std` divides them by their standard deviation. `qwen05` is the folder that held
-# Qwen2.5-Coder-0.5B-Instruct, its weights computed back from a quantised file
+# `no_demean` does not take their mean off, `negative_std` divides them by their standard deviation.
+# `qwen05` is the folder that held Qwen2.5-Coder-0.5B-Instruct, its weights computed back from a quantised file
 # ([docs/reproduction.md](../docs/reproduction.md) says what was run, on what).
 
 
@@ -280,7 +280,9 @@ show_table(["setting", "seeds run", "s, points", *(f"{n} seeds" for n in counts)
 # a large model need not be that of a small one; but no single difference can be told from luck by its
 # digits.
 # That all four comparisons point the same way is evidence too: with no effect at all, four fair coins
-# fall alike with probability 1/8.
+# fall alike with probability 1/8. Coins don't share a run, though: the arms of Table 2 stand beside the
+# same GRPO run, and ours on GSM8K show what that does. With each of the seeds 0 to 2 all four arms of LENS
+# lie on the same side of GRPO, since that is where GRPO's run went.
 
 # %%
 gains = [line.published_gain for t in (main, second) for line in t.lines if line.row.role == "lens"]
