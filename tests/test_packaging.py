@@ -162,6 +162,22 @@ def test_a_clone_knows_its_commit() -> None:
     assert commit is None or re.fullmatch(r"[0-9a-f]{40}(\+changes)?", commit)
 
 
+def test_the_hash_of_the_package_is_of_its_modules(tmp_path: Path) -> None:
+    """The literal is of sha256sum over the two lines "name hash"."""
+    for name in ("a/m.py", "b.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x = 1\n")
+    before = run_folder.package_hash(tmp_path)
+    assert before == "100e27c38830426dc22f62754a4de8bd207b8478c664dff8d184fc717988728b"
+    (tmp_path / "a" / "__pycache__").mkdir()
+    (tmp_path / "a" / "__pycache__" / "m.pyc").write_bytes(b"")
+    run_folder.package_hash.cache_clear()
+    assert run_folder.package_hash(tmp_path) == before
+    (tmp_path / "b.py").rename(tmp_path / "c.py")
+    run_folder.package_hash.cache_clear()
+    assert run_folder.package_hash(tmp_path) != before
+
+
 # --- installed ------------------------------------------------------------------------------------
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -265,6 +281,7 @@ assert report.main(["--out", "report"]) == 0
     work = tmp_path / "work"
     manifest = (work / "runs/tiny/lens-seed0/manifest.json").read_text(encoding="utf-8")
     assert '"commit": null' in manifest  # not that of the repository around the environment
+    assert f'"package": "{run_folder.package_hash()}"' in manifest  # the clone's
     assert (work / "runs/tiny/report.html").is_file()
     assert (work / "runs/evaluate/table.txt").is_file()
     assert "runs of 1 other setting" in done.stdout  # the committed curves

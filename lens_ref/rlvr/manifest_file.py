@@ -48,6 +48,7 @@ class _Manifest(_Shape):
     gpu: dict[str, Any] | None = None
     data: _Data = _Data()
     commit: str | None = None
+    package: str = ""
     python: str = ""
     versions: dict[str, str] = {}
     hardware: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import platform
@@ -219,7 +220,7 @@ def find_runs(path: Path) -> list[RunFolder]:
 
 
 def environment() -> dict[str, Any]:
-    """Commit, versions and hardware, for the manifest."""
+    """Code, versions and hardware, for the manifest."""
     versions = {}
     for package in PACKAGES:
         try:
@@ -229,6 +230,7 @@ def environment() -> dict[str, Any]:
     cuda = torch.cuda.is_available()
     return {
         "commit": _commit(),
+        "package": package_hash(),
         "python": platform.python_version(),
         "versions": versions,
         "hardware": {
@@ -245,6 +247,17 @@ def environment() -> dict[str, Any]:
 def command_line(module: str) -> str:
     """The command that is running, for the manifest, without secrets."""
     return shlex.join(["python", "-m", module, *map(redacted, sys.argv[1:])])
+
+
+@cache
+def package_hash(root: Path = Path(__file__).resolve().parents[1]) -> str:
+    """SHA-256 over the names and contents of the package's modules: which code ran, also where no
+    commit is known or the clone had changes."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).as_posix()):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(root).as_posix()} {content}\n".encode())
+    return digest.hexdigest()
 
 
 @cache

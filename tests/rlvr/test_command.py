@@ -112,7 +112,7 @@ def test_a_session_trains_every_method(command: Command, tmp_path: Path) -> None
     assert manifest["status"] == "finished"
     assert manifest["wall_seconds"] > 0
     assert manifest["versions"]["torch"] == torch.__version__
-    assert {"commit", "hardware", "python", "seed", "data", "command"} <= manifest.keys()
+    assert {"commit", "package", "hardware", "python", "seed", "data", "command"} <= manifest.keys()
     assert manifest["data"]["train"]["questions"] == 40
     assert len(manifest["data"]["test"]["sha256"]) == 64
 
