@@ -27,6 +27,7 @@ from lens_ref.rlvr.files import read_yaml
 from lens_ref.rlvr.manifest_file import read_manifest
 from lens_ref.rlvr.untrusted import redacted, secret_in
 
+_PACKAGE = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "lens-ref",
     "torch",
@@ -250,7 +251,7 @@ def command_line(module: str) -> str:
 
 
 @cache
-def package_hash(root: Path = Path(__file__).resolve().parents[1]) -> str:
+def package_hash(root: Path = _PACKAGE) -> str:
     """SHA-256 over the names and contents of the package's modules: which code ran, also where no
     commit is known or the clone had changes."""
     digest = hashlib.sha256()
