@@ -27,6 +27,7 @@ from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, read_runs
+from lens_ref.rlvr.report_figures import common_seeds
 from lens_ref.rlvr.report_verdict import bounds, counted, percent, signed
 from lens_ref.rlvr.statistics import Interval, detectable, moving_average, t_interval
 
@@ -353,8 +354,7 @@ def drawing(setting: Setting) -> Figure:
     others = dict(
         zip(setting.labels, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False)
     )
-    seeds = [{run.seed for run in setting.of(label)} for label in setting.labels]
-    common = sorted(set.intersection(*seeds))
+    common = sorted(common_seeds(setting.runs))
     for ax, (column, title) in zip(axes, columns.items(), strict=True):
         for label in setting.labels:
             runs = setting.of(label)

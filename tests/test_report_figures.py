@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from matplotlib.figure import Figure
 
 from lens_ref.reporting import document, latex, pictures, run_figures
 from lens_ref.rlvr import report_figures
-from lens_ref.rlvr.report_data import read_run
+from lens_ref.rlvr.report_data import Run, read_run
 from tests.report_runs import make_run
 
 
@@ -80,6 +81,43 @@ def test_runs_that_look_alike_are_named_once(tmp_path: Path) -> None:
     names = [text.get_text() for text in drawn.legends[0].texts]
     assert names == ["GRPO, 2 seeds", "LENS as printed, seed 1"]
     assert len(drawn.axes[0].containers) == 3
+
+
+def with_ratios(path: Path, ratios: list[float | str]) -> Run:
+    """The run, its negative groups that loud at each update; "" where it has no ratio."""
+    head, *rows = (path / "metrics.csv").read_text().splitlines()
+    changed = [row.replace(",0.002,", f",{x},") for row, x in zip(rows, ratios, strict=True)]
+    (path / "metrics.csv").write_text("\n".join((head, *changed)) + "\n")
+    return read_run(path)
+
+
+def test_the_loudness_of_negative_groups_is_drawn_by_its_moving_median(tmp_path: Path) -> None:
+    """LENS alone: .1, none, .3, .8: the median so far is .1, .1, .2, .3. With seed 1 at .4
+    throughout: the mean of the two. GRPO and PSR are 0, which the legend says inside its column."""
+    paths = {
+        (method, seed): make_run(tmp_path / f"{method}-seed{seed}", method, 0.3, seed)
+        for method, seed in (("lens", 0), ("lens", 1), ("grpo", 0), ("psr", 0), ("nsr", 7))
+    }
+    lens = with_ratios(paths["lens", 0], [0.1, "", 0.3, 0.8])
+    silent = [with_ratios(paths[method, 0], [0.0] * 4) for method in ("grpo", "psr")]
+
+    def lines(*runs: Run) -> list[list[float]]:
+        drawn = report_figures.signal(
+            list(runs), None, report_figures.styles(r.label for r in runs)
+        )
+        assert isinstance(drawn, Figure)
+        names = [text.get_text() for text in drawn.legends[0].texts]
+        assert max(len(line) for name in names for line in name.split("\n")) <= 40
+        assert "GRPO; PSR: 0 at every update" in names[-1]
+        return [list(line.get_ydata()) for line in drawn.axes[0].lines]
+
+    thin, thick, *_ = lines(lens, *silent)
+    assert thin == pytest.approx([0.1, nan, 0.3, 0.8], nan_ok=True)
+    assert thick == pytest.approx([0.1, 0.1, 0.2, 0.3])
+    other = with_ratios(paths["lens", 1], [0.4] * 4)
+    *thins, thick, _, _ = lines(lens, other, *silent)
+    assert thins == [pytest.approx([0.1, 0.1, 0.2, 0.3]), pytest.approx([0.4] * 4)]
+    assert thick == pytest.approx([0.25, 0.25, 0.3, 0.35])
 
 
 def test_a_panel_shows_grpo_of_its_methods_seeds(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from lens_ref.rlvr.statistics import Interval, bootstrap_interval, moving_averag
 from lens_ref.rlvr.untrusted import printable
 
 WINDOW = 8  # updates in a moving average: two rollout batches of four
+COLUMN = 40  # characters of a legend's column
 WIDTH, HEIGHT, DPI = 5.8, 3.9, 160  # inches; small, so that the letters stay large on a phone
 
 
@@ -55,9 +57,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 
 def reward(runs: list[Run], committed: Committed | None, style: dict[str, Style]) -> Figure | str:
-    """Mean reward of an update: what was measured, its moving average, the committed bands; of
-    several seeds their moving averages, and the mean of these over the seeds that all methods have,
-    or over all of a method where they share none."""
+    """Mean reward of an update, its moving averages, the committed bands."""
     runs = [run for run in runs if len(run.metrics)]
     if not runs:
         return "No update has been done yet, so there is no reward to draw."
@@ -66,12 +66,26 @@ def reward(runs: list[Run], committed: Committed | None, style: dict[str, Style]
         bands = _smoothed(committed.updates, "reward")
         for label in dict.fromkeys(run.label for run in runs):
             _band(axes, bands[bands["method"] == label], "reward", style[label])
-    labels = dict.fromkeys(run.label for run in runs)
-    common = set.intersection(*({r.seed for r in runs if r.label == label} for label in labels))
-    for label in labels:
+    _over_updates(axes, runs, style, _reward, _moving_mean)
+    label_updates(axes, "mean reward (share of answers right)")
+    legend(figure, axes)
+    return figure
+
+
+def _over_updates(
+    axes: Axes,
+    runs: Sequence[Run],
+    style: dict[str, Style],
+    measure: Callable[[Run], pd.Series],
+    smoothed: Callable[[pd.Series], pd.Series],
+) -> None:
+    """Thin, what was measured at every update, or smoothed, of several seeds; thick, that smoothed:
+    its mean over the seeds that all methods have, or over all of a method where they share none."""
+    common = common_seeds(runs)
+    for label in dict.fromkeys(run.label for run in runs):
         look, its = style[label], [run for run in runs if run.label == label]
-        measured = [run.metrics.set_index("step")["reward"] for run in its]
-        smooth = [pd.Series(moving_average(x.to_numpy(), WINDOW), x.index) for x in measured]
+        measured = [measure(run) for run in its]
+        smooth = [smoothed(values) for values in measured]
         for thin in measured if len(its) == 1 else smooth:
             axes.plot(thin.index, thin, color=look.color, lw=0.6, alpha=0.3)
         shared = [x for run, x in zip(its, smooth, strict=True) if run.seed in common or not common]
@@ -81,9 +95,14 @@ def reward(runs: list[Run], committed: Committed | None, style: dict[str, Style]
             color=look.color, ls=look.line, marker=look.marker, markevery=0.15, ms=4, lw=2,
             label=look_name(its[0], runs),
         )  # fmt: skip
-    label_updates(axes, "mean reward (share of answers right)")
-    legend(figure, axes)
-    return figure
+
+
+def common_seeds(runs: Iterable[Run]) -> set[int]:
+    """Those that every method has."""
+    seeds: dict[str, set[int]] = {}
+    for run in runs:
+        seeds.setdefault(run.label, set()).add(run.seed)
+    return set.intersection(*seeds.values())
 
 
 def pass_at_1(
@@ -170,7 +189,8 @@ def quarter_share(groups: pd.DataFrame, last: bool, level: str = "all") -> float
 
 
 def signal(runs: list[Run], committed: Committed | None, style: dict[str, Style]) -> Figure | str:
-    """RMS advantage of negative groups over that of mixed groups, on a log axis."""
+    """RMS advantage of negative groups over that of mixed groups, on a log axis, and its moving
+    medians: one update with few groups is far out."""
     runs = [run for run in runs if run.metrics["neg_to_mixed_rms"].notna().any()]
     if not runs:
         return "No update held both negative and mixed groups, so their signals have no ratio."
@@ -178,7 +198,7 @@ def signal(runs: list[Run], committed: Committed | None, style: dict[str, Style]
     silent = dict.fromkeys(display(run.label) for run in runs if run not in loud)
     if not loud:
         return (
-            f"{', '.join(silent)}: negative groups carry no signal at all "
+            f"{'; '.join(silent)}: negative groups carry no signal at all "
             "(the ratio is 0 at every update, which a log axis can't show)."
         )
     figure, (axes,) = frame()
@@ -189,24 +209,35 @@ def signal(runs: list[Run], committed: Committed | None, style: dict[str, Style]
         for label in sorted(set(positive["method"]), key=label_order):
             rows = positive[positive["method"] == label]
             _band(axes, rows, "neg_to_mixed_rms", style[label])
-    for run in loud:
-        look = style[run.label]
-        ratio = run.metrics["neg_to_mixed_rms"]
-        axes.plot(
-            run.metrics["step"], ratio.where(ratio > 0),
-            color=look.color, ls=look.line, marker=look.marker, ms=3, lw=1.4,
-            label=look_name(run, runs),
-        )  # fmt: skip
+    _over_updates(axes, loud, style, _positive_ratio, _moving_median)
     axes.axhline(1, color="0.5", lw=0.8)
     axes.annotate(
         "1: negative groups as loud as mixed ones", (0.01, 1), xycoords=("axes fraction", "data"),
         xytext=(0, -3), textcoords="offset points", va="top", fontsize=8, color="0.3",
     )  # fmt: skip
     if silent:
-        axes.plot([], [], " ", label=f"{', '.join(silent)}: 0 at every update (not on a log axis)")
+        said = f"{'; '.join(silent)}: 0 at every update (not on a log axis)"
+        axes.plot([], [], " ", label=fill(said, COLUMN))
     label_updates(axes, "RMS advantage,\nnegative / mixed groups (ratio)")
     legend(figure, axes)
     return figure
+
+
+def _reward(run: Run) -> pd.Series:
+    return run.metrics.set_index("step")["reward"]
+
+
+def _moving_mean(values: pd.Series) -> pd.Series:
+    return pd.Series(moving_average(values.to_numpy(), WINDOW), values.index)
+
+
+def _moving_median(values: pd.Series) -> pd.Series:
+    return values.rolling(WINDOW, min_periods=1).median()
+
+
+def _positive_ratio(run: Run) -> pd.Series:
+    ratio = run.metrics.set_index("step")["neg_to_mixed_rms"]
+    return ratio.where(ratio > 0)
 
 
 def png(figure: Figure, dpi: int = DPI) -> bytes:

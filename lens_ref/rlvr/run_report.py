@@ -88,7 +88,8 @@ CAPTIONS = {
     "negative_share": "Share of groups in which every answer is wrong, in the first (hollow) and "
     "last quarter (filled) of the rollout batches: where GRPO learns nothing.",
     "signal": "How loud negative groups are: the RMS of their advantages over that of mixed "
-    "groups. Gaps: updates that lack one of the two kinds.",
+    "groups. Thin, as measured (gaps: updates that lack one of the two kinds); thick, the median "
+    f"over the last {figures.WINDOW} updates; of several seeds as for the reward.",
 }
 
 
