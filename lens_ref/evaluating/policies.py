@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from lens_ref.rlvr.adapter import WEIGHTS_FILE, adapter_hash, adapter_tensors, h
 from lens_ref.rlvr.config import Config, LoraConfig, load
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import damaged, read_object
+from lens_ref.rlvr.manifest import comparable, other_weights, policy_entry
 from lens_ref.rlvr.policy import Policy, load_policy, model_folder
 from lens_ref.rlvr.run_folder import RunFolder, find_runs
 
@@ -58,6 +59,7 @@ class Target:
     seed: int | None = None  # of its training run
     step: int | None = None  # of its training run
     own_data: bool = False  # the configuration is its own: its test set is meant
+    base: dict[str, Any] = field(default_factory=dict)  # that its adapter was trained over: hashes
 
 
 def find(text: str, options: Options) -> list[Target]:
@@ -118,13 +120,26 @@ def load_target(target: Target, device: torch.device) -> Policy:
     precision as trained adapters, and vLLM serves it like them.
 
     Raises:
-        UserError: weights that are not there, or don't fit.
+        UserError: weights that are not there, or don't fit; another base than the adapter's own.
     """
     config = target.config
     policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
     if target.adapter is not None:
+        if what := other_weights(target.base, policy_entry(policy)):
+            raise UserError(
+                f"{'/'.join(target.path[-2:])} was trained over {target.base.get('source')}, and "
+                f"{config.model.path} holds other weights ({what}): name its own base with --model"
+            )
         _load_adapter(policy, target.adapter)
     return policy
+
+
+def base_unknown(target: Target, policy: Policy) -> bool:
+    """Whether nothing tells if the loaded model is the one that a run's adapter was trained over,
+    though another path or hub id than that one's was given."""
+    of_a_run = target.adapter is not None and target.seed is not None
+    moved = target.config.model.path != target.base.get("source")
+    return of_a_run and moved and not comparable(target.base, policy_entry(policy))
 
 
 def prepared(target: Target, device: torch.device) -> Target:
@@ -203,9 +218,14 @@ def _run(folder: Path, options: Options, at: Path | None = None) -> Target:
     if not adapted:
         _whole(str(folder), options)
         overrides = {"model.path": str(weights), "model.lora": None}
-    RunFolder(folder).config()  # what is wrong with it is said of this file
+    run = RunFolder(folder)
+    own = run.config()  # what is wrong with it is said of this file
     config = _config(str(folder / "config.yaml"), overrides, options)
-    return Target(parts, config, weights if adapted else None, config.seed, step, own_data=True)
+    found = Target(parts, config, seed=config.seed, step=step, own_data=True)
+    if not adapted:
+        return found
+    base = {"source": own.model.path, **(run.manifest().get("policy") or {})}
+    return replace(found, adapter=weights, base=base)
 
 
 def _checkpoint(folder: Path, options: Options) -> Target:

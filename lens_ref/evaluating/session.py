@@ -223,6 +223,10 @@ def _evaluate(
     with alone_in(folder), live:
         with console.status(f"{name}: loading"):
             policy = policies.load_target(target, device)
+        if policies.base_unknown(target, policy):
+            base = target.config.model.path
+            line = f"note: {name}: nothing tells whether it was trained over {base}"
+            console.print(line, markup=False, highlight=False)
         return sampling.evaluate(
             target, policy, questions, verifier, plan, folder, stop.check, show
         )

@@ -24,6 +24,7 @@ from lens_ref.evaluating.policies import Options, Target
 from lens_ref.rlvr.adapter import adapter_tensors
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.stop import StopRequest
+from lens_ref.tiny import POLICY_DIR
 from lens_ref.verifier import Verdict
 from tests.rlvr import fake_vllm
 from tests.rlvr.helpers import CPU, ExactVerifier, small_config, toy_tokenizer
@@ -612,6 +613,48 @@ def test_no_other_model_takes_the_place_of_a_whole_one(full_run: Path) -> None:
     for path in (full_run, full_run / "checkpoints/step-8", weights, Path("tiny")):
         with pytest.raises(UserError, match=r"whole model: --model .* is the base of adapters"):
             target(path, **{"model.path": "tiny"})
+
+
+@pytest.fixture
+def other_base(tmp_path: Path) -> Path:
+    """The bundled policy with one weight moved."""
+    folder = tmp_path / "other-base"
+    shutil.copytree(POLICY_DIR, folder)
+    (path,) = folder.glob("*.safetensors")
+    tensors = load_file(path)
+    next(iter(tensors.values())).view(-1)[0] += 0.5
+    save_file(tensors, path, {"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("option", ["--model", "--set"])
+def test_a_runs_adapter_over_another_base_is_refused(
+    command: Command, adapter_run: Path, other_base: Path, option: str
+) -> None:
+    """It would be asked under its own name, and is another policy."""
+    base = ["--model", other_base] if option == "--model" else ["--set", f"model.path={other_base}"]
+    for path in (adapter_run, adapter_run / "checkpoints/step-4/policy"):
+        status, out, err = command(path, "--questions", 1, "--n", 2, *base)
+        assert (status, err.count("\n")) == (2, 1)
+        assert f"was trained over tiny, and {other_base} holds other weights (sha256 " in err
+        assert "question 0/" not in out
+
+
+def test_a_runs_adapter_over_its_own_base_elsewhere(
+    command: Command, adapter_run: Path, other_base: Path, tmp_path: Path
+) -> None:
+    """A run that does not say what it was trained over is evaluated, with a note."""
+    shutil.copytree(POLICY_DIR, tmp_path / "moved")
+    arguments = ["--questions", 1, "--n", 2]
+    status, out, _ = command(adapter_run, *arguments, "--model", "moved")
+    assert (status, "nothing tells" in out) == (0, False)
+    copy = tmp_path / "lens-seed7"
+    shutil.copytree(adapter_run, copy)
+    (copy / "manifest.json").unlink()
+    status, out, _ = command(copy, *arguments, "--model", other_base)
+    note = f"note: lens-seed7: nothing tells whether it was trained over {other_base}"
+    assert (status, note in out.splitlines()) == (0, True)
+    assert "nothing tells" not in command(copy, *arguments, "--out", "own")[1]
 
 
 @pytest.mark.parametrize(
