@@ -607,8 +607,8 @@ MUTANTS = [
     ),
     Mutant(
         "going on: over another base",
-        "rlvr/trainer.py",
-        "if then.get(name) and now.get(name) and then[name] != now[name]:",
+        "rlvr/manifest.py",
+        "if then[name] != now[name]:",
         "if False:",
         "rlvr/test_resume.py::test_an_adapter_goes_on_over_its_own_base_alone",
     ),

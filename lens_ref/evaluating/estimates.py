@@ -239,11 +239,12 @@ def _estimates(values: np.ndarray) -> list[Estimate]:
 def _aligned(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
     """Every run cut to the questions that all have, in the order of the first."""
     first = evaluated[0]
-    for run in evaluated[1:]:
-        if None not in (first.data, run.data) and first.data != run.data:
+    known = [run for run in evaluated if run.data is not None]
+    for run in known[1:]:
+        if run.data != known[0].data:
             raise UserError(
-                f"{first.name} and {run.name} were evaluated on different questions: evaluate both "
-                "on the same, or look at each alone"
+                f"{known[0].name} and {run.name} were evaluated on different questions: evaluate "
+                "both on the same, or look at each alone"
             )
     by_id = [{count.id: count for count in run.counts} for run in evaluated]
     common = [count.id for count in first.counts if all(count.id in ids for ids in by_id)]

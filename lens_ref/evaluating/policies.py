@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from lens_ref.evaluating import trainings
+from lens_ref.evaluating.trainings import Training
 from lens_ref.rlvr import checkpoint, sampler
 from lens_ref.rlvr.adapter import WEIGHTS_FILE, adapter_hash, adapter_tensors, has_adapter
-from lens_ref.rlvr.config import Config, LoraConfig, load
+from lens_ref.rlvr.config import Config, LoraConfig, flat, load
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import damaged, read_object
 from lens_ref.rlvr.manifest import comparable, other_weights, policy_entry
@@ -59,7 +61,7 @@ class Target:
     seed: int | None = None  # of its training run
     step: int | None = None  # of its training run
     own_data: bool = False  # the configuration is its own: its test set is meant
-    base: dict[str, Any] = field(default_factory=dict)  # that its adapter was trained over: hashes
+    trained: Training | None = None  # as its run folder tells
 
 
 def find(text: str, options: Options) -> list[Target]:
@@ -125,9 +127,10 @@ def load_target(target: Target, device: torch.device) -> Policy:
     config = target.config
     policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
     if target.adapter is not None:
-        if what := other_weights(target.base, policy_entry(policy)):
+        base = target.trained.base if target.trained is not None else {}
+        if what := other_weights(base, policy_entry(policy)):
             raise UserError(
-                f"{'/'.join(target.path[-2:])} was trained over {target.base.get('source')}, and "
+                f"{'/'.join(target.path[-2:])} was trained over {base.get('source')}, and "
                 f"{config.model.path} holds other weights ({what}): name its own base with --model"
             )
         _load_adapter(policy, target.adapter)
@@ -137,9 +140,11 @@ def load_target(target: Target, device: torch.device) -> Policy:
 def base_unknown(target: Target, policy: Policy) -> bool:
     """Whether nothing tells if the loaded model is the one that a run's adapter was trained over,
     though another path or hub id than that one's was given."""
-    of_a_run = target.adapter is not None and target.seed is not None
-    moved = target.config.model.path != target.base.get("source")
-    return of_a_run and moved and not comparable(target.base, policy_entry(policy))
+    if target.adapter is None or target.trained is None:
+        return False
+    own = flat(target.trained.config).get("model.path")
+    moved = target.config.model.path != own
+    return moved and not comparable(target.trained.base, policy_entry(policy))
 
 
 def prepared(target: Target, device: torch.device) -> Target:
@@ -218,14 +223,10 @@ def _run(folder: Path, options: Options, at: Path | None = None) -> Target:
     if not adapted:
         _whole(str(folder), options)
         overrides = {"model.path": str(weights), "model.lora": None}
-    run = RunFolder(folder)
-    own = run.config()  # what is wrong with it is said of this file
+    RunFolder(folder).config()  # what is wrong with it is said of this file
     config = _config(str(folder / "config.yaml"), overrides, options)
-    found = Target(parts, config, seed=config.seed, step=step, own_data=True)
-    if not adapted:
-        return found
-    base = {"source": own.model.path, **(run.manifest().get("policy") or {})}
-    return replace(found, adapter=weights, base=base)
+    adapter, trained = weights if adapted else None, trainings.read(folder)
+    return Target(parts, config, adapter, config.seed, step, own_data=True, trained=trained)
 
 
 def _checkpoint(folder: Path, options: Options) -> Target:

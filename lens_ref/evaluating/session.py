@@ -8,7 +8,7 @@ import logging
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from lens_ref import tasks
 from lens_ref.core._checks import nearest
-from lens_ref.evaluating import counts, overlap, pages, policies, sampling
+from lens_ref.evaluating import counts, overlap, pages, policies, sampling, trainings
 from lens_ref.evaluating import questions as named
 from lens_ref.evaluating.counts import Count
 from lens_ref.evaluating.estimates import Evaluated, Overlap, by_method, compare, groups
@@ -252,18 +252,27 @@ def _check_fits(target: Target, device: torch.device) -> None:
 def _from_counts(request: Request) -> int:
     paths = [path for text in request.counts for path in _files(Path(text))]
     names = policies.names([_parts(path) for path in paths])
-    evaluated = []
-    for path, name in zip(paths, names, strict=True):
-        done, step = counts.read_last(path)
-        if not done:
-            raise UserError(f"{path} holds no question yet")
-        folder = path.parent if path.name == counts.FILE else None
-        evaluated.append(_evaluated(name, done, folder, step))
+    evaluated = [_counted(path, name) for path, name in zip(paths, names, strict=True)]
     shared = None
     if request.trained_on is not None:
         shared = _overlap_by_id(request, evaluated)
     _conclude(evaluated, shared, request.baseline, request.out)
     return 0
+
+
+def _counted(path: Path, name: str) -> Evaluated:
+    """The counts of a file, with what the files beside it say."""
+    done, step = counts.read_last(path)
+    if not done:
+        raise UserError(f"{path} holds no question yet")
+    if path.name == counts.FILE:
+        return _evaluated(name, done, path.parent)
+    found = Evaluated(name, done, step=step)
+    trained = trainings.read(path.parent) if path.name == counts.OF_A_RUN else None
+    if trained is None:
+        return found
+    tested = trained.questions("test")
+    return replace(found, asked=tested.get("questions"), data=tested.get("sha256") or None)
 
 
 def _overlap_by_id(request: Request, evaluated: Sequence[Evaluated]) -> Overlap:
@@ -280,13 +289,11 @@ def _overlap_by_id(request: Request, evaluated: Sequence[Evaluated]) -> Overlap:
     return _overlap(tested, request.trained_on)
 
 
-def _evaluated(
-    name: str, done: Sequence[Count], folder: Path | None, step: int | None = None
-) -> Evaluated:
+def _evaluated(name: str, done: Sequence[Count], folder: Path) -> Evaluated:
     """Counts with what the manifest beside them says, if there is one."""
-    manifest = sampling.read_manifest(folder) if folder is not None else None
+    manifest = sampling.read_manifest(folder)
     if manifest is None:
-        return Evaluated(name, done, step=step)
+        return Evaluated(name, done)
     settings = manifest["settings"]
     data = settings["data"]
     how = {key: settings.get(key) for key in ("prompt", "max_new_tokens")}

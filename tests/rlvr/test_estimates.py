@@ -155,7 +155,10 @@ def test_what_is_no_other_seed_is_not_pooled(names: tuple[str, ...]) -> None:
 
 def test_evaluations_after_different_updates_are_told() -> None:
     def notes(*steps: int | None) -> list[str]:
-        runs = [Evaluated(f"m-seed{i}", counts(1, n=16), step=at) for i, at in enumerate(steps)]
+        runs = [
+            Evaluated(f"m-seed{i}", counts(1, n=16), data="1", step=at)
+            for i, at in enumerate(steps)
+        ]
         return pages.notes(runs, groups(runs))
 
     assert notes(0, 120, 120, None) == [

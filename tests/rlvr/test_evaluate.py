@@ -384,6 +384,39 @@ def test_a_folder_of_runs_gives_their_last_evaluations(command: Command, tmp_pat
     }
 
 
+def write_run(
+    folder: Path, rows: int = 3, test: dict[str, Any] | None = None, **settings: Any
+) -> Path:
+    """The files of a run that an evaluation reads: counts, manifest and, of some, settings."""
+    folder.mkdir(parents=True)
+    text = "".join(f"8,{i},1,2,{i % 3}\n" for i in range(rows))
+    (folder / "eval_counts.csv").write_text(f"step,question,level,n,correct\n{text}")
+    if test is not None:
+        (folder / "manifest.json").write_text(json.dumps({"data": {"test": test}}))
+    if settings:
+        (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    return folder
+
+
+def test_runs_that_were_tested_on_other_questions_are_not_compared(
+    command: Command, tmp_path: Path
+) -> None:
+    """Their ids are row numbers, the same in any two files."""
+    for name, sha256 in {"grpo-seed0": "a", "lens-seed0": "b", "lens-seed1": None}.items():
+        write_run(tmp_path / "mine" / name, test=sha256 and {"questions": 3, "sha256": sha256})
+    status, out, err = command("--from", "mine")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "grpo-seed0 and lens-seed0 were evaluated on different questions" in err
+    status, _, err = command("--from", "mine/lens-seed1", "mine/lens-seed0", "mine/grpo-seed0")
+    assert (status, "different questions" in err) == (2, True)
+    status, out, _ = command("--from", "mine/grpo-seed0", "mine/lens-seed1")
+    assert status == 0
+    assert "note: nothing tells on which questions lens-seed1 was evaluated" in out
+    assert "nothing tells" not in command("--from", "mine/lens-seed1")[1]  # alone
+    (tmp_path / "mine/lens-seed0/manifest.json").write_text("{")
+    assert "is damaged" in command("--from", "mine")[2]
+
+
 def test_the_checkpoints_update_is_kept(command: Command, full_run: Path) -> None:
     """In the manifest of an evaluation."""
     steps = [full_run / f"checkpoints/step-{step}" for step in (4, 8)]
