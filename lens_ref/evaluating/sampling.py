@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from lens_ref.evaluating import counts as files
+from lens_ref.evaluating import trainings
 from lens_ref.evaluating.counts import Count
 from lens_ref.evaluating.policies import Target, weights_hash
+from lens_ref.evaluating.trainings import Training
 from lens_ref.rlvr.config import flat
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import answer
@@ -131,7 +133,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    mend = f"delete {folder} or choose another --out"
+    mend = _mend(folder)
     manifest = read_object(path, mend)
     try:
         whole = isinstance(manifest["settings"]["data"]["sha256"], str)
@@ -142,6 +144,19 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not whole:
         raise damaged(path, "it lacks settings.data or seconds", mend)
     return manifest
+
+
+def training_of(manifest: dict[str, Any], folder: Path) -> Training | None:
+    """What the manifest of an evaluation keeps of the run; older ones keep nothing.
+
+    Raises:
+        UserError: damaged.
+    """
+    return trainings.given_back(manifest.get("training"), folder / MANIFEST, _mend(folder))
+
+
+def _mend(folder: Path) -> str:
+    return f"delete {folder} or choose another --out"
 
 
 def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, Any]:
@@ -161,12 +176,13 @@ def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, 
     manifest = {
         "policy": "/".join(target.path[-2:]),
         "settings": settings,
+        "training": None if target.trained is None else target.trained.kept(),
         "done": 0,
         "seconds": 0.0,
         **environment(),
         "command": command_line("lens_ref.evaluate"),
     }
-    refuse_secrets(settings)
+    refuse_secrets({**settings, "training": manifest["training"]})
     _write(folder, manifest)
     files.write(folder / files.FILE, [])
     return manifest

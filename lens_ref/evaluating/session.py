@@ -66,7 +66,9 @@ def run(request: Request) -> int:
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry
     targets = [t for text in request.what for t in policies.find(text, request.options)]
     names = policies.names([target.path for target in targets])
-    _check_baseline(request.baseline, by_method(Evaluated(name, ()) for name in names))
+    named_targets = zip(names, targets, strict=True)
+    alike = by_method(Evaluated(name, (), trained=target.trained) for name, target in named_targets)
+    _check_baseline(request.baseline, alike)
     source, limit = _tested(request, targets)
     out = request.out or Path("runs/evaluate")
     refuse_secrets({"the name of a policy": names})
@@ -272,7 +274,8 @@ def _counted(path: Path, name: str) -> Evaluated:
     if trained is None:
         return found
     tested = trained.questions("test")
-    return replace(found, asked=tested.get("questions"), data=tested.get("sha256") or None)
+    asked, data = tested.get("questions"), tested.get("sha256") or None
+    return replace(found, asked=asked, data=data, trained=trained)
 
 
 def _overlap_by_id(request: Request, evaluated: Sequence[Evaluated]) -> Overlap:
@@ -300,7 +303,8 @@ def _evaluated(name: str, done: Sequence[Count], folder: Path) -> Evaluated:
     told = json.dumps(how, sort_keys=True)
     step = settings.get("training_step")
     step = step if type(step) is int else None
-    return Evaluated(name, done, data["questions"], data["sha256"], told, step)
+    trained = sampling.training_of(manifest, folder)
+    return Evaluated(name, done, data["questions"], data["sha256"], told, step, trained)
 
 
 def _files(path: Path) -> list[Path]:

@@ -335,12 +335,12 @@ def test_an_adapter_alone_is_asked_as_in_the_papers_experiments(
 
 
 def test_the_runs_of_a_folder_on_their_own_questions(
-    command: Command, full_run: Path, adapter_run: Path, tmp_path: Path
+    command: Command, full_run: Path, tmp_path: Path
 ) -> None:
     """Without --data: the runs' test set, for the base model beside them too."""
     parent = tmp_path / "mine"
-    for path, name in ((full_run, "lens-seed3"), (adapter_run, "lens-seed4")):
-        shutil.copytree(path, parent / name)
+    for name in ("lens-seed3", "lens-seed4"):
+        shutil.copytree(full_run, parent / name)
     status, out, err = command("tiny", parent, "--n", 2, "--trained-on")
     assert (status, err) == (0, "")
     assert "that are in the training set of the runs" in out
@@ -350,6 +350,43 @@ def test_the_runs_of_a_folder_on_their_own_questions(
     assert {(row["name"], row["questions"]) for row in rows.values() if row["set"] == "all"} == {
         (name, "5") for name in ("tiny", "lens", "lens-seed3", "lens-seed4")
     }
+
+
+def test_runs_of_other_settings_are_no_seeds_of_one_method(
+    command: Command, full_run: Path, adapter_run: Path, tmp_path: Path
+) -> None:
+    """Their mean would be of nothing that was trained; nor is it, from their counts."""
+    runs = [tmp_path / "lens-seed3", tmp_path / "lens-seed4"]
+    for path, copy in zip((full_run, adapter_run), runs, strict=True):
+        shutil.copytree(path, copy)
+    told = "lens-seed3 and lens-seed4 are both of lens by their names, yet differ in model.lora, "
+    status, out, err = command(*runs, "--n", 2)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert told in err
+    assert "optimizer.lr: rename one, or look at each alone" in err
+    for path in runs:
+        assert command(path, "--n", 2)[0] == 0
+    for counts in (["runs/evaluate"], runs):
+        status, _, err = command("--from", *counts)
+        assert (status, told in err) == (2, True)
+    runs[1].rename(tmp_path / "lens-lora-seed4")
+    status, out, _ = command("--from", runs[0], tmp_path / "lens-lora-seed4")
+    assert (status, "lens-lora minus lens\n" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("config", "differ"),
+    [({"seed": 2}, None), ({"steps": 9}, "steps"), ({"data": {"train": "x"}}, "data.train")],
+)
+def test_what_the_runs_of_a_method_may_differ_in(
+    command: Command, tmp_path: Path, config: dict[str, Any], differ: str | None
+) -> None:
+    first = {"seed": 1, "steps": 8, "data": {"train": "tiny"}, "device": "cpu"}
+    write_run(tmp_path / "mine/lens-seed1", **first)
+    write_run(tmp_path / "mine/lens-seed2", **{**first, "device": "cuda", **config})
+    status, out, err = command("--from", "mine")
+    assert (status, "lens (2 runs)" in out) == ((0, True) if differ is None else (2, False))
+    assert differ is None or f"differ in {differ}: rename one" in err
 
 
 def test_names_take_as_much_of_the_path_as_tells_them_apart() -> None:
@@ -624,6 +661,16 @@ def test_a_spoilt_evaluation_is_not_gone_on_with(
     assert status == 2
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kept", [1, {"config": 1, "manifest": {}}, {"manifest": {}}])
+def test_what_an_evaluation_keeps_of_a_run_may_be_damaged(command: Command, kept: Any) -> None:
+    assert command("--questions", 1, "--n", 2)[0] == 0
+    path = Path("runs/evaluate/tiny/evaluation.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"training": kept}))
+    status, _, err = command("--from", "runs/evaluate")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "evaluation.json is damaged: training holds no config and manifest" in err
 
 
 def test_damaged_checkpoints_are_refused(full_run: Path, tmp_path: Path) -> None:

@@ -553,6 +553,13 @@ def test_a_samplers_memory_sets_no_runs_apart() -> None:
     assert report_data.differing_settings(one, two) == []
 
 
+def test_an_adapter_sets_runs_apart() -> None:
+    """None in one config, a group of settings in the other."""
+    one, two = ({"model": {"path": "x", "lora": lora}} for lora in (None, {"r": 8}))
+    assert report_data.differing_settings(one, two) == ["model.lora"]
+    assert report_data.differing_settings(two, one) == ["model.lora"]
+
+
 def _cut(path: Path) -> None:
     rows = path.read_text("utf-8").splitlines()
     path.write_text("\n".join([*rows[:-2], rows[-1]]) + "\n", "utf-8")
