@@ -61,6 +61,7 @@ class Overlap:
 
     source: str
     ids: frozenset[str]
+    notes: tuple[str, ...] = ()  # what makes it doubtful
 
 
 def question_sets(counts: Sequence[Count], overlap: Overlap | None = None) -> dict[str, list[int]]:

@@ -23,6 +23,7 @@ from lens_ref.evaluating.estimates import Evaluated, Overlap, by_method, compare
 from lens_ref.evaluating.policies import Options, Target
 from lens_ref.evaluating.sampling import Plan
 from lens_ref.rlvr import memory
+from lens_ref.rlvr.config import Config
 from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.lock import alone_in
@@ -77,7 +78,7 @@ def run(request: Request) -> int:
     try:
         with StopRequest() as stop, Verifier(**asdict(first)) as verifier:
             questions = _load(source, limit, verifier)
-            shared = _overlap_of(request, targets, questions)
+            shared = _overlap_of(request, targets, names, questions, verifier)
             for target, name in zip(targets, names, strict=True):
                 if evaluated:
                     memory.give_back()  # of the policy before this one
@@ -140,32 +141,59 @@ def _load(source: SourceConfig, limit: int | None, verifier: Verifier) -> Questi
 
 
 def _overlap_of(
-    request: Request, targets: Sequence[Target], questions: Questions
+    request: Request,
+    targets: Sequence[Target],
+    names: Sequence[str],
+    questions: Questions,
+    verifier: Verifier,
 ) -> Overlap | None:
     """Which test questions were trained on, as `--trained-on` says."""
     if request.trained_on is None:
         return None
-    tested = [overlap.Problem(q.id, q.level, q.problem) for q in questions.items]
+    tested = _problems(questions)
     if request.trained_on:
         return _overlap(tested, request.trained_on)
-    runs = [target.config for target in targets if target.seed is not None]
+    runs = [(n, t) for n, t in zip(names, targets, strict=True) if t.seed is not None]
     if not runs:
         raise UserError("--trained-on without a name needs run folders: name the training set")
-    trained: list[overlap.Problem] = []
-    seen = set()
-    for config in runs:
-        parts = named.trained_by(config)
-        made = any(part.source in tasks.names() for part in parts)  # by the run's seed
-        own = named.left_out_by(config)
-        limits = (config.data.train_questions, config.data.test_questions if own else None)
-        key = (parts, own, limits, config.seed if made else None)
-        if key not in seen:
-            seen.add(key)
-            # what a run left out is what it was tested on itself, not what it is evaluated on here
-            left_out = overlap.read_problems([own], limits[1]) if own else []
-            texts = [problem.text for problem in left_out]
-            trained += overlap.read_problems(parts, limits[0], config.seed, texts)
-    return _matched(tested, trained, "the training set of the runs")
+    sets: dict[object, Questions] = {}
+    notes = []
+    for name, target in runs:
+        key = _training_key(target.config)
+        if key not in sets:
+            sets[key] = _training_set(target.config, verifier)
+        then = target.trained.questions("train").get("sha256") if target.trained else None
+        if then and then != sets[key].sha256:
+            notes.append(
+                f"{name} was trained on other questions than its training set holds now: which "
+                "test questions were among them can't be told"
+            )
+    distinct = {found.sha256: _problems(found) for found in sets.values()}
+    several = f"one or another of the runs' {len(distinct)} training sets"
+    label = several if len(distinct) > 1 else "the training set of the runs"
+    trained = [problem for found in distinct.values() for problem in found]
+    return replace(_matched(tested, trained, label), notes=tuple(notes))
+
+
+def _training_key(config: Config) -> object:
+    """What the training questions of a run follow from."""
+    parts, own = named.trained_by(config), named.left_out_by(config)
+    made = any(part.source in tasks.names() for part in parts)  # by the run's seed
+    limits = (config.data.train_questions, config.data.test_questions if own else None)
+    return parts, own, limits, config.seed if made else None
+
+
+def _training_set(config: Config, verifier: Verifier) -> Questions:
+    """The questions that a run of these settings trains on today. What it leaves out is what it is
+    tested on itself, not what it is evaluated on here."""
+    data, own = config.data, named.left_out_by(config)
+    test = load_questions(own, verifier, limit=data.test_questions) if own else None
+    parts, limit = named.trained_by(config), data.train_questions
+    return load_questions(parts, verifier, limit=limit, seed=config.seed, test=test)
+
+
+def _problems(questions: Questions) -> list[overlap.Problem]:
+    return [overlap.Problem(q.id, q.level, q.problem) for q in questions.items]
 
 
 def _overlap(tested: Sequence[overlap.Problem], names: Sequence[str]) -> Overlap:
@@ -342,7 +370,8 @@ def _conclude(
     base = methods[0] if baseline is None else by_name[baseline]
     comparisons = [compare(group, base) for group in methods if group is not base]
     text = pages.text(methods, comparisons, shared)
-    lines = [f"note: {note}" for note in pages.notes(evaluated, methods)]
+    notes = [*pages.notes(evaluated, methods), *(shared.notes if shared else ())]
+    lines = [f"note: {note}" for note in notes]
     console.print(text, end="", markup=False, highlight=False)
     for line in lines:
         console.print(line, markup=False, highlight=False)

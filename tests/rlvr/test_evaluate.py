@@ -23,7 +23,10 @@ from lens_ref.evaluating.counts import Count, read
 from lens_ref.evaluating.policies import Options, Target
 from lens_ref.rlvr.adapter import adapter_tensors
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.run_folder import RunFolder
+from lens_ref.rlvr.session import load_data
 from lens_ref.rlvr.stop import StopRequest
+from lens_ref.rlvr.tasks import Questions, load_questions
 from lens_ref.tiny import POLICY_DIR
 from lens_ref.verifier import Verdict
 from tests.rlvr import fake_vllm
@@ -537,10 +540,59 @@ def test_a_run_left_out_its_own_test_questions_alone(
     source = {"source": str(tmp_path / "train.jsonl"), "where": ["not_in_test"]}
     config["data"] |= {"train": [source], "test": str(tmp_path / "own.jsonl")}
     (copy / "config.yaml").write_text(yaml.safe_dump(config))
-    status, _, err = command(copy, *FAST, "--data", questions, "--trained-on")
-    assert (status, err) == (0, "")
+    tell(copy, load_data(RunFolder(copy).config(), ExactVerifier()).train)
+    status, out, err = command(copy, *FAST, "--data", questions, "--trained-on")
+    assert (status, err, "holds now" in out) == (0, "", False)
     sizes = {name: row["questions"] for (_, name, _), row in table(Path("runs/evaluate")).items()}
     assert (sizes["all, trained on"], sizes["all, not trained on"]) == ("2", "8")
+
+
+def tell(folder: Path, train: Questions) -> None:
+    """Of a run: that it was trained on these."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["data"]["train"] = train.describe()
+    path.write_text(json.dumps(manifest))
+
+
+def test_a_training_set_that_is_another_one_now_is_told(
+    command: Command, full_run: Path, questions: Path, tmp_path: Path
+) -> None:
+    """What is in the file today says nothing of the questions that the run saw."""
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"problem": "1+1", "answer": "2"}\n')
+    for seed in (3, 4):
+        copy = tmp_path / f"mine/lens-seed{seed}"
+        shutil.copytree(full_run, copy)
+        config = yaml.safe_load((copy / "config.yaml").read_text()) | {"seed": seed}
+        config["data"]["train"] = str(path)
+        (copy / "config.yaml").write_text(yaml.safe_dump(config))
+        tell(copy, load_questions(str(path), ExactVerifier()))
+        path.write_text('{"problem": "2+1", "answer": "3"}\n')
+    status, out, _ = command("mine", *FAST, "--data", questions, "--trained-on", "--questions", 3)
+    assert status == 0
+    note = (
+        "note: lens-seed3 was trained on other questions than its training set holds now: which "
+        "test questions were among them can't be told"
+    )
+    assert [line for line in out.splitlines() if "holds now" in line] == [note]
+    assert note in Path("runs/evaluate/table.txt").read_text("utf-8").splitlines()
+
+
+def test_of_several_training_sets_the_union_is_told(
+    command: Command, full_run: Path, tmp_path: Path
+) -> None:
+    """The bundled task makes other training questions by every seed."""
+    for seed in (3, 4):
+        copy = tmp_path / f"mine/lens-seed{seed}"
+        shutil.copytree(full_run, copy)
+        config = yaml.safe_load((copy / "config.yaml").read_text()) | {"seed": seed}
+        (copy / "config.yaml").write_text(yaml.safe_dump(config))
+        tell(copy, load_data(RunFolder(copy).config(), ExactVerifier()).train)
+    status, out, _ = command("mine", "--n", 2, "--trained-on")
+    assert (status, "note: lens-seed" in out) == (0, False)
+    title = "lens, with and without the questions that are in one or another of the runs' 2 trai"
+    assert title in out
 
 
 def test_overlap_of_two_files(command: Command, questions: Path, tmp_path: Path) -> None:
