@@ -58,7 +58,9 @@ def text(
     return printable("\n\n".join(parts)) + "\n"
 
 
-def notes(evaluated: Sequence[Evaluated], groups: Sequence[Group]) -> list[str]:
+def notes(
+    evaluated: Sequence[Evaluated], groups: Sequence[Group], comparisons: Sequence[Comparison] = ()
+) -> list[str]:
     """What a reader must know to trust the numbers."""
     lines = []
     used = len(groups[0].runs[0].counts)
@@ -88,6 +90,16 @@ def notes(evaluated: Sequence[Evaluated], groups: Sequence[Group]) -> list[str]:
         if group.ks != KS:
             least = min(count.n for run in group.runs for count in run.counts)
             lines.append(f"{group.method}: {least} answers a question, too few for a larger k")
+    of = {group.method: group.runs for group in groups}
+    for c in comparisons:
+        paired = {name for pair in c.pairs for name in pair}
+        alone = [r.name for m in (c.method, c.baseline) for r in of[m] if r.name not in paired]
+        if paired and alone:
+            pairs = "; ".join(f"{ours} and {theirs}" for ours, theirs in c.pairs)
+            lines.append(
+                f"{c.method} minus {c.baseline} is of the runs that share a seed ({pairs}); the "
+                f"tables count {', '.join(alone)} too"
+            )
     return list(map(one_line, lines))
 
 

@@ -370,7 +370,7 @@ def _conclude(
     base = methods[0] if baseline is None else by_name[baseline]
     comparisons = [compare(group, base) for group in methods if group is not base]
     text = pages.text(methods, comparisons, shared)
-    notes = [*pages.notes(evaluated, methods), *(shared.notes if shared else ())]
+    notes = [*pages.notes(evaluated, methods, comparisons), *(shared.notes if shared else ())]
     lines = [f"note: {note}" for note in notes]
     console.print(text, end="", markup=False, highlight=False)
     for line in lines:

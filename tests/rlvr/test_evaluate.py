@@ -225,7 +225,7 @@ def test_asked_to_stop_it_keeps_whole_blocks(
     assert (status, err) == (130, "")
     assert "the same command goes on" in out
     assert len(recounted(Path("stopped/tiny"))) == 4
-    status, out, _ = command("--from", "stopped", "--n", 2)
+    status, out, _ = command("--from", "stopped")
     assert "note: tiny is not finished: 4 of 10 questions" in out
     assert command(*arguments)[0] == 0
     assert Path("stopped/tiny/counts.csv").read_bytes() == straight
@@ -455,6 +455,53 @@ def test_runs_that_were_tested_on_other_questions_are_not_compared(
     assert "nothing tells" not in command("--from", "mine/lens-seed1")[1]  # alone
     (tmp_path / "mine/lens-seed0/manifest.json").write_text("{")
     assert "is damaged" in command("--from", "mine")[2]
+
+
+def test_an_evaluation_that_stopped_half_way_is_told(command: Command, tmp_path: Path) -> None:
+    """The manifest knows how many questions there are; a row without its end is not believed."""
+    tested = {"questions": 4, "sha256": "a"}
+    folder = write_run(tmp_path / "lens-seed0", rows=3, test=tested)
+    status, out, _ = command("--from", folder)
+    assert (status, "note: lens-seed0 is not finished: 3 of 4 questions" in out) == (0, True)
+    path = folder / "eval_counts.csv"
+    for text in (path.read_text() + "8,3,1,16,1", path.read_text() + "8,3,1,1"):
+        path.write_text(text)
+        status, _, err = command("--from", folder)
+        assert (status, "eval_counts.csv is damaged: " in err, err.count("\n")) == (2, True, 1)
+
+
+def test_the_runs_that_a_difference_leaves_out_are_told(command: Command, tmp_path: Path) -> None:
+    tested = {"questions": 3, "sha256": "a"}
+    for name in ("grpo-seed1", "grpo-seed2", "lens-seed2", "lens-seed3"):
+        write_run(tmp_path / "mine" / name, test=tested)
+    status, out, _ = command("--from", "mine")
+    assert status == 0
+    assert (
+        "note: lens minus grpo is of the runs that share a seed (lens-seed2 and grpo-seed2); the "
+        "tables count lens-seed3, grpo-seed1 too"
+    ) in out.splitlines()
+    shutil.rmtree(tmp_path / "mine/grpo-seed1")
+    shutil.rmtree(tmp_path / "mine/lens-seed3")
+    assert "share a seed" not in command("--from", "mine")[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--n", 2], "--n"),
+        (["--seed", 0, "--set", "rollout.max_new_tokens=3"], "--seed and --set"),
+        (["--questions", 2, "--data", "tiny"], "--data and --questions"),
+        (["--config", "tiny", "--model", "tiny"], "--config and --model"),
+        (["--block", 1, "--device", "cpu", "--engine", "hf"], "--block and --device and --engine"),
+    ],
+)
+def test_what_does_nothing_beside_counts_is_refused(
+    command: Command, tmp_path: Path, options: list[Any], named: str
+) -> None:
+    folder = write_run(tmp_path / "lens-seed0")
+    status, out, err = command("--from", folder, *options)
+    assert (status, out) == (2, "")
+    assert err == f"error: --from samples nothing: leave out {named}\n"
 
 
 def test_the_checkpoints_update_is_kept(command: Command, full_run: Path) -> None:
