@@ -41,6 +41,7 @@ class Evaluated:
     how: str | None = None  # prompt and length limit, where they are known
     step: int | None = None  # of its training, where it is known
     trained: Training | None = None  # what its run says, where that is known
+    dropped: int = 0  # questions that were not asked: their answers can't be parsed
 
     @property
     def method(self) -> str:

@@ -71,6 +71,9 @@ def notes(
             lines.append(
                 f"{run.name}: only the {used} of its {len(run.counts)} questions that all have"
             )
+    for number in sorted({run.dropped for run in evaluated} - {0}):
+        some = f"{number} question{'s' * (number > 1)}"
+        lines.append(f"left out, for an answer that can't be parsed: {some}")
     unknown = [run.name for run in evaluated if run.data is None]
     if unknown and len(evaluated) > 1:
         lines.append(

@@ -66,6 +66,7 @@ def evaluate(
     """
     prompts = encode_prompts(policy, target.config, questions)
     manifest = _begin(folder, _settings(target, policy, questions, plan), target)
+    manifest["dropped_unparsable"] = len(questions.unparsable)
     path = folder / files.FILE
     done = _resume(path, questions.items, plan)
     if manifest.get("done") != len(done):  # it was written before the counts, or could not be after

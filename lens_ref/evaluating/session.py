@@ -28,7 +28,7 @@ from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.policy import resolve_device
-from lens_ref.rlvr.run_folder import AGAIN, refuse_secrets, write_whole
+from lens_ref.rlvr.run_folder import AGAIN, refuse_secrets, write_whole, writing
 from lens_ref.rlvr.session import console, progress_bar
 from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.tasks import Questions, load_questions
@@ -302,8 +302,13 @@ def _counted(path: Path, name: str) -> Evaluated:
     if trained is None:
         return found
     tested = trained.questions("test")
-    asked, data = tested.get("questions"), tested.get("sha256") or None
-    return replace(found, asked=asked, data=data, trained=trained)
+    return replace(
+        found,
+        asked=tested.get("questions"),
+        data=tested.get("sha256") or None,
+        trained=trained,
+        dropped=tested.get("dropped_unparsable", 0),
+    )
 
 
 def _overlap_by_id(request: Request, evaluated: Sequence[Evaluated]) -> Overlap:
@@ -332,7 +337,9 @@ def _evaluated(name: str, done: Sequence[Count], folder: Path) -> Evaluated:
     step = settings.get("training_step")
     step = step if type(step) is int else None
     trained = sampling.training_of(manifest, folder)
-    return Evaluated(name, done, data["questions"], data["sha256"], told, step, trained)
+    dropped = manifest.get("dropped_unparsable")
+    dropped = dropped if type(dropped) is int else 0  # older ones don't say
+    return Evaluated(name, done, data["questions"], data["sha256"], told, step, trained, dropped)
 
 
 def _files(path: Path) -> list[Path]:
@@ -379,8 +386,12 @@ def _conclude(
         return
     _write(out / "table.txt", "\n".join([text, *lines]))
     _write(out / "table.csv", pages.table_csv(methods))
+    path = out / "comparisons.csv"
     if comparisons:
-        _write(out / "comparisons.csv", pages.comparison_csv(comparisons, methods))
+        _write(path, pages.comparison_csv(comparisons, methods))
+    else:
+        with writing(path, AGAIN):
+            path.unlink(missing_ok=True)  # of an earlier table
     console.print(f"written to {shlex.quote(str(out))}", markup=False, highlight=False)
 
 

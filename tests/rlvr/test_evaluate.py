@@ -175,6 +175,34 @@ def test_graded_as_in_training(command: Command) -> None:
     assert float(rows["tiny", "level 5", 1]["pass@k"]) < 0.3
 
 
+def test_questions_that_were_dropped_are_told(command: Command, tmp_path: Path) -> None:
+    """In the manifest, with every table, and of the evaluations within a run."""
+    rows = [{"problem": f"{i}+1", "answer": " " if i < 2 else str(i + 1)} for i in range(5)]
+    (tmp_path / "set.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    note = "note: left out, for an answer that can't be parsed: 2 questions"
+    asked = ["--data", "set.jsonl", "--n", 2]
+    for arguments in (asked, asked, ["--from", "runs/evaluate", "--out", "again"]):
+        status, out, _ = command(*arguments)
+        assert (status, note in out.splitlines()) == (0, True)
+    for folder in ("runs/evaluate", "again"):
+        assert note in Path(folder, "table.txt").read_text("utf-8").splitlines()
+    assert (
+        json.loads(Path("runs/evaluate/tiny/evaluation.json").read_text())["dropped_unparsable"]
+        == 2
+    )
+    one = {"questions": 3, "sha256": "a", "dropped_unparsable": 1}
+    out = command("--from", write_run(tmp_path / "lens-seed0", test=one))[1]
+    assert "note: left out, for an answer that can't be parsed: 1 question" in out.splitlines()
+
+
+def test_comparisons_of_an_earlier_table_do_not_stay(command: Command, tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name) for name in ("grpo-seed0", "lens-seed0")]
+    assert command("--from", *runs, "--out", "table")[0] == 0
+    assert Path("table/comparisons.csv").is_file()
+    assert command("--from", runs[0], "--out", "table")[0] == 0
+    assert not Path("table/comparisons.csv").exists()
+
+
 # --- resuming -------------------------------------------------------------------------------------
 
 
