@@ -124,7 +124,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, shares: bool) -> int:
     from lens_ref.evaluating import session
+    from lens_ref.rlvr.errors import UserError
 
+    if args.out == "":
+        raise UserError(f"--out is empty: name a {'file' if shares else 'folder'}, or leave it out")
     own_modules.load(args.modules)
     if shares:
         return session.compare_sets(args.a, args.b, Path(args.out) if args.out else None)

@@ -874,8 +874,8 @@ MUTANTS = [
     Mutant(
         "evaluate: other settings are mixed in",
         "evaluating/sampling.py",
-        "if theirs.get(key) != value:",
-        "if key not in theirs:",
+        "if theirs.get(key) != value and not",
+        "if key not in theirs and not",
         f"{EVALUATE}::test_other_settings_do_not_mix",
     ),
     Mutant(

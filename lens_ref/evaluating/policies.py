@@ -23,7 +23,7 @@ from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import damaged, read_object
 from lens_ref.rlvr.manifest import comparable, other_weights, policy_entry
 from lens_ref.rlvr.policy import Policy, load_policy, model_folder
-from lens_ref.rlvr.run_folder import RunFolder, find_runs
+from lens_ref.rlvr.run_folder import RunFolder, find_runs, runs_below
 
 ADAPTER_CONFIG = "adapter_config.json"
 DEFAULT_RECIPE = "paper/common"
@@ -33,6 +33,8 @@ FIXED = {
     "model.compile": False,  # nothing is trained here
     "model.gradient_checkpointing": False,
 }
+ELSEWHERE = {"eval.n": "--n", "seed": "--seed"}
+"""Of how policies are asked; the configuration tells how a run was trained."""
 UNSUPPORTED = (
     "use_dora", "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias",
     "layers_to_transform", "target_parameters", "exclude_modules", "alora_invocation_tokens",
@@ -64,8 +66,16 @@ class Target:
     trained: Training | None = None  # as its run folder tells
 
 
-def find(text: str, options: Options) -> list[Target]:
+class NoCheckpointError(UserError):
+    """A run that can't be evaluated yet."""
+
+
+def find(text: str, options: Options, notes: list[str] | None = None) -> list[Target]:
     """The policy that an argument names, or one for each run of a parent folder.
+
+    Args:
+        notes: a line is added for every run of a parent that is left out, since it has no
+            checkpoint yet.
 
     Raises:
         UserError: nothing there, or it can't be evaluated.
@@ -87,8 +97,19 @@ def find(text: str, options: Options) -> list[Target]:
     except UserError:
         raise UserError(
             f"{text} holds no run, no checkpoint, no adapter and no model to evaluate"
+            f"{runs_below(folder)}"
         ) from None
-    return [_run(run.path, options) for run in runs]
+    found, left = list[Target](), list[NoCheckpointError]()
+    for run in runs:
+        try:
+            found.append(_run(run.path, options))
+        except NoCheckpointError as error:
+            left.append(error)
+    if not found:
+        raise left[0]
+    if notes is not None:
+        notes += [f"{error}: left out" for error in left]
+    return found
 
 
 def names(paths: Sequence[tuple[str, ...]]) -> list[str]:
@@ -175,6 +196,9 @@ def _config(
     for key in FIXED:
         if key in given:
             raise UserError(f"{key} can't be set here: pass@k is measured at temperature 1")
+    for key, option in ELSEWHERE.items():
+        if key in given:
+            raise UserError(f"{key} can't be set here: give {option} instead")
     return load(files, {**overrides, **given, **FIXED})
 
 
@@ -214,7 +238,7 @@ def _run(folder: Path, options: Options, at: Path | None = None) -> Target:
     if at is None:
         at = checkpoint.latest(folder / "checkpoints")
         if at is None:
-            raise UserError(f"{folder} has no intact checkpoint to evaluate")
+            raise NoCheckpointError(f"{folder} has no intact checkpoint to evaluate")
     else:
         parts = (*parts[:-1], f"{parts[-1]}-{at.name}")
     weights, step = at / "policy", int(at.name.removeprefix("step-"))

@@ -31,6 +31,8 @@ from lens_ref.rlvr.tasks import Question, Questions
 from lens_ref.verifier import Verifier
 
 MANIFEST = "evaluation.json"
+PATHS = ("model", "data.source")
+"""Settings that may be paths; the hashes of what lies there are settings too."""
 Show = Callable[[Sequence[Count]], None]
 
 
@@ -166,7 +168,7 @@ def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, 
     if before is not None:
         theirs = flat(before["settings"])
         for key, value in flat(settings).items():
-            if theirs.get(key) != value:
+            if theirs.get(key) != value and not (key in PATHS and _same(theirs.get(key), value)):
                 raise UserError(
                     f"{folder} was begun with {key} = {theirs.get(key)}, not {value}: give the "
                     "same options again, or choose another --out"
@@ -187,6 +189,11 @@ def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, 
     _write(folder, manifest)
     files.write(folder / files.FILE, [])
     return manifest
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two settings are the same path, spelled in two ways."""
+    return Path(str(one)).expanduser().resolve() == Path(str(other)).expanduser().resolve()
 
 
 def _write(folder: Path, manifest: dict[str, Any]) -> None:

@@ -65,7 +65,8 @@ def run(request: Request) -> int:
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry
-    targets = [t for text in request.what for t in policies.find(text, request.options)]
+    notes: list[str] = []
+    targets = [t for text in request.what for t in policies.find(text, request.options, notes)]
     names = policies.names([target.path for target in targets])
     named_targets = zip(names, targets, strict=True)
     alike = by_method(Evaluated(name, (), trained=target.trained) for name, target in named_targets)
@@ -85,7 +86,7 @@ def run(request: Request) -> int:
                 done = _evaluate(target, name, questions, verifier, request.plan, out, stop)
                 evaluated.append(_evaluated(name, done, out / name))
         with StopRequest(at_once=True):
-            _conclude(evaluated, shared, request.baseline, out)
+            _conclude(evaluated, shared, request.baseline, out, notes)
     except Interrupted:
         console.print("stopped; what was counted is saved: the same command goes on")
         raise
@@ -368,16 +369,25 @@ def _check_baseline(name: str | None, methods: Iterable[str]) -> None:
 
 
 def _conclude(
-    evaluated: Sequence[Evaluated], shared: Overlap | None, baseline: str | None, out: Path | None
+    evaluated: Sequence[Evaluated],
+    shared: Overlap | None,
+    baseline: str | None,
+    out: Path | None,
+    notes: Sequence[str] = (),
 ) -> None:
-    """Print the table and write it."""
+    """Print the table and write it.
+
+    Args:
+        notes: what else is to be told.
+    """
     methods = groups(evaluated, shared)
     by_name = {group.method: group for group in methods}
     _check_baseline(baseline, by_name)
     base = methods[0] if baseline is None else by_name[baseline]
     comparisons = [compare(group, base) for group in methods if group is not base]
     text = pages.text(methods, comparisons, shared)
-    notes = [*pages.notes(evaluated, methods, comparisons), *(shared.notes if shared else ())]
+    told = pages.notes(evaluated, methods, comparisons)
+    notes = [*notes, *told, *(shared.notes if shared else ())]
     lines = [f"note: {note}" for note in notes]
     console.print(text, end="", markup=False, highlight=False)
     for line in lines:

@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +31,7 @@ from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.tasks import Questions, load_questions
 from lens_ref.tiny import POLICY_DIR
 from lens_ref.verifier import Verdict
+from tests.beside import ROOT
 from tests.rlvr import fake_vllm
 from tests.rlvr.helpers import CPU, ExactVerifier, small_config, toy_tokenizer
 from tests.rlvr.runs import Killed, run
@@ -724,6 +727,11 @@ def test_a_signal_while_the_table_is_made(
         (["--baseline", "grpo"], "--baseline: no method 'grpo' here"),
         (["--set", "rollout.temperature=0.6"], "pass@k is measured at temperature 1"),
         (["--set", "rollout.top_p=0.9"], "top_p"),
+        (["--set", "eval.n=4"], "eval.n can't be set here: give --n instead"),
+        (["--set", "seed=4"], "seed can't be set here: give --seed instead"),
+        (["--out", ""], "--out is empty: name a folder"),
+        (["overlap", "tiny", "tiny", "--out", ""], "--out is empty: name a file"),
+        (["study"], "no model to evaluate; those below do: give study/seed*/"),
         (["--set", "nonsense"], "write KEY=VALUE"),
         (["--config", "tinny"], "did you mean 'tiny'?"),
         (["--engine", "vllm"], "vLLM needs a GPU"),
@@ -748,6 +756,7 @@ def test_bad_input_is_one_line(
     command: Command, tmp_path: Path, qwen2: Path, arguments: list[Any], message: str
 ) -> None:
     (tmp_path / "empty").mkdir()
+    write_run(tmp_path / "study/seed0/grpo-seed0", seed=0)
     (tmp_path / "model").symlink_to(qwen2)
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "bad.jsonl").write_text("{", encoding="utf-8")
@@ -798,6 +807,53 @@ def test_what_an_evaluation_keeps_of_a_run_may_be_damaged(command: Command, kept
     status, _, err = command("--from", "runs/evaluate")
     assert (status, err.count("\n")) == (2, 1)
     assert "evaluation.json is damaged: training holds no config and manifest" in err
+
+
+def test_a_full_disk_behind_the_console_is_one_line(tmp_path: Path) -> None:
+    write_run(tmp_path / "lens-seed0")
+    paths = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "lens_ref.evaluate", "--from", "lens-seed0"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=paths
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: cannot write what is shown: No space left on device")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_same_paths_in_another_spelling_are_the_same_evaluation(
+    command: Command, questions: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(POLICY_DIR, tmp_path / "model")
+    shutil.copy(questions, "questions.jsonl")
+    asked = ["--questions", 1, "--n", 2, "--config", "tiny"]
+    assert command("model", "--data", "questions.jsonl", *asked)[0] == 0
+    for model, data in (
+        (tmp_path / "model", tmp_path / "questions.jsonl"),
+        ("./model/", "./questions.jsonl"),
+    ):
+        status, _, err = command(model, "--data", data, *asked)
+        assert (status, err) == (0, "")
+    shutil.copy("questions.jsonl", "others.jsonl")
+    status, _, err = command("model", "--data", "others.jsonl", *asked)
+    assert (status, "was begun with data.source = questions.jsonl" in err) == (2, True)
+
+
+def test_a_run_without_a_checkpoint_is_left_out_beside_others(
+    command: Command, full_run: Path, tmp_path: Path
+) -> None:
+    for seed in (3, 4):
+        shutil.copytree(full_run, tmp_path / f"mine/lens-seed{seed}")
+    shutil.rmtree(tmp_path / "mine/lens-seed4/checkpoints")
+    status, out, err = command("mine", "--n", 2)
+    note = "note: mine/lens-seed4 has no intact checkpoint to evaluate: left out"
+    assert (status, err, note in out.splitlines()) == (0, "", True)
+    assert note in Path("runs/evaluate/table.txt").read_text("utf-8").splitlines()
+    assert command("mine/lens-seed3", "mine/lens-seed4", "--n", 2)[0] == 2  # named itself
+    shutil.rmtree(tmp_path / "mine/lens-seed3/checkpoints")
+    status, _, err = command("mine", "--n", 2)
+    assert (status, "mine/lens-seed3 has no intact checkpoint to evaluate" in err) == (2, True)
 
 
 def test_damaged_checkpoints_are_refused(full_run: Path, tmp_path: Path) -> None:
