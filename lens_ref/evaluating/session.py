@@ -31,7 +31,7 @@ from lens_ref.rlvr.policy import resolve_device
 from lens_ref.rlvr.run_folder import AGAIN, refuse_secrets, write_whole, writing
 from lens_ref.rlvr.session import console, progress_bar
 from lens_ref.rlvr.stop import StopRequest
-from lens_ref.rlvr.tasks import Questions, load_questions
+from lens_ref.rlvr.tasks import Questions, load_questions, short_name
 from lens_ref.verifier import Verifier
 
 LINES = 20
@@ -104,7 +104,7 @@ def compare_sets(these: str, others: str, out: Path | None) -> int:
     matches = overlap.find(a, b)
     console.print(f"questions of {these} that are in {others} too", markup=False, highlight=False)
     console.print(overlap.summary(a, b, matches), markup=False, highlight=False)
-    short = [Path(name).name.split(".")[0].replace(":", "-") for name in (these, others)]
+    short = [short_name(name).replace(":", "-") for name in (these, others)]
     path = out or Path("runs/overlap") / f"{short[0]}-in-{short[1]}.csv"
     refuse_secrets({"the name of the table": str(path)})
     _write(path, overlap.ids_csv(matches))

@@ -358,6 +358,8 @@ def test_pairs_of_copies() -> None:
         ('{"problem": "p", "level": "hard"}\n', "line 1: 'level' must be a whole number"),
         ('{"problem": "p", "id": "\\ud800"}\n', "line 1: an id that is not valid Unicode"),
         ('{"problem": "p", "id": 1}\n' * 2, "line 2: the id '1' occurs twice"),
+        ('{"problem": "p"}\n\n{}\n', "line 3: a row needs a non-empty 'problem'"),
+        ('{"problem": "p", "id": " "}\n', "line 1: an id has 1 to 1000 characters, not 0"),
     ],
 )
 def test_hostile_sets_are_one_line(tmp_path: Path, text: str, message: str) -> None:

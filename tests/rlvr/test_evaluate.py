@@ -683,9 +683,20 @@ def test_overlap_of_two_files(command: Command, questions: Path, tmp_path: Path)
     assert ["all", "1", "2", "10", "20.0%"] in lines
     assert ["level", "4", "1", "1", "5", "20.0%"] in lines
     assert ["the", "other", "way", "round", "1", "2", "2", "100.0%"] in lines
+    assert lines[1] == ["exact", "all", "copies", "of", "share"]
     assert Path("runs/overlap/questions-in-other.csv").read_text(encoding="utf-8") == (
         "id,level,match,other\nq0,4,exact,x\nq5,5,normalised,y\n"
     )
+
+
+def test_overlaps_of_sets_whose_names_have_dots_are_two_files(
+    command: Command, questions: Path
+) -> None:
+    for name in ("set.v1.jsonl", "set.v2.jsonl"):
+        shutil.copy(questions, name)
+        assert command("overlap", name, questions)[0] == 0
+    found = sorted(path.name for path in Path("runs/overlap").iterdir())
+    assert found == ["set.v1-in-questions.csv", "set.v2-in-questions.csv"]
 
 
 def test_a_signal_while_the_table_is_made(
