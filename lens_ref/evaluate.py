@@ -70,11 +70,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     own_modules.add_option(what)
     how = parser.add_argument_group("how")
-    how.add_argument("--n", type=positive, default=16, help="answers a question (16)")
-    how.add_argument("--seed", type=unsigned, default=0, help="of the sampling (0)")
-    how.add_argument(
-        "--block", type=positive, default=128, help="questions sampled and saved at once (128)"
-    )
+    how.add_argument("--n", type=positive, help="answers a question (16)")
+    how.add_argument("--seed", type=unsigned, help="of the sampling (0)")
+    how.add_argument("--block", type=positive, help="questions sampled and saved at once (128)")
     how.add_argument("--device", choices=["auto", "cpu", "cuda", "mps"])
     how.add_argument("--engine", choices=["auto", "hf", "vllm"], help="what samples the answers")
     how.add_argument(
@@ -126,11 +124,25 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, shares: bool) -> int:
     from lens_ref.evaluating import session
+    from lens_ref.rlvr.errors import UserError
 
+    if args.out == "":
+        raise UserError(f"--out is empty: name a {'file' if shares else 'folder'}, or leave it out")
     own_modules.load(args.modules)
     if shares:
         return session.compare_sets(args.a, args.b, Path(args.out) if args.out else None)
     return session.run(_request(args))
+
+
+PLAN = ("n", "seed", "block")
+
+
+def _idle_with_counts(args: argparse.Namespace) -> list[str]:
+    """The options given that do nothing beside --from."""
+    idle = [*PLAN, "device", "engine", "config", "model", "set"]
+    if args.trained_on is None:  # else they tell which question is which
+        idle += ["data", "questions"]
+    return [f"--{name}" for name in idle if getattr(args, name) not in (None, [])]
 
 
 def _request(args: argparse.Namespace) -> Any:
@@ -141,6 +153,8 @@ def _request(args: argparse.Namespace) -> Any:
 
     if args.counts and args.policies:
         raise UserError("--from makes the table from counts alone: name no policy beside it")
+    if args.counts and (idle := _idle_with_counts(args)):
+        raise UserError(f"--from samples nothing: leave out {' and '.join(idle)}")
     overrides = settings(args.set)
     for key, value in (
         ("device", args.device),
@@ -149,10 +163,11 @@ def _request(args: argparse.Namespace) -> Any:
     ):
         if value is not None:
             overrides[key] = value
+    plan = {name: getattr(args, name) for name in PLAN if getattr(args, name) is not None}
     return Request(
         what=tuple(args.policies) or ("tiny",),
         options=Options(tuple(args.config) if args.config else None, overrides),
-        plan=Plan(args.n, args.seed, args.block),
+        plan=Plan(**plan),
         counts=tuple(args.counts or ()),
         data=args.data,
         questions=args.questions,

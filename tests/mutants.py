@@ -607,8 +607,8 @@ MUTANTS = [
     ),
     Mutant(
         "going on: over another base",
-        "rlvr/trainer.py",
-        "if then.get(name) and now.get(name) and then[name] != now[name]:",
+        "rlvr/manifest.py",
+        "if then[name] != now[name]:",
         "if False:",
         "rlvr/test_resume.py::test_an_adapter_goes_on_over_its_own_base_alone",
     ),
@@ -874,8 +874,8 @@ MUTANTS = [
     Mutant(
         "evaluate: other settings are mixed in",
         "evaluating/sampling.py",
-        "if theirs.get(key) != value:",
-        "if key not in theirs:",
+        "if theirs.get(key) != value and not",
+        "if key not in theirs and not",
         f"{EVALUATE}::test_other_settings_do_not_mix",
     ),
     Mutant(

@@ -14,8 +14,10 @@ import torch
 from lens_ref.core import pass_at_k
 from lens_ref.evaluating.counts import Count
 from lens_ref.evaluating.resampling import bootstrap, sign_flip_p
+from lens_ref.evaluating.trainings import Training
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS, level_groups
+from lens_ref.rlvr.report_data import differences
 from lens_ref.rlvr.statistics import Interval, t_interval
 
 _NAME = re.compile(r"(.+)-seed(\d+)(.*)")
@@ -38,6 +40,8 @@ class Evaluated:
     data: str | None = None  # hash of the questions, where it is known
     how: str | None = None  # prompt and length limit, where they are known
     step: int | None = None  # of its training, where it is known
+    trained: Training | None = None  # what its run says, where that is known
+    dropped: int = 0  # questions that were not asked: their answers can't be parsed
 
     @property
     def method(self) -> str:
@@ -58,6 +62,7 @@ class Overlap:
 
     source: str
     ids: frozenset[str]
+    notes: tuple[str, ...] = ()  # what makes it doubtful
 
 
 def question_sets(counts: Sequence[Count], overlap: Overlap | None = None) -> dict[str, list[int]]:
@@ -144,7 +149,8 @@ def by_method(evaluated: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:
     """The runs of each method, in the order given.
 
     Raises:
-        UserError: two of one method that are not two seeds of it, such as lens and lens-seed1.
+        UserError: two of one method that are not two seeds of it, such as lens and lens-seed1, or
+            that were not trained alike.
     """
     found: dict[str, list[Evaluated]] = {}
     for run in evaluated:
@@ -155,8 +161,19 @@ def by_method(evaluated: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:
                     f"by their names {other.name} and {run.name} are both of {run.method}, yet not "
                     "two seeds of it: rename one"
                 )
+            _check_alike(run, other)
         others.append(run)
     return found
+
+
+def _check_alike(run: Evaluated, other: Evaluated) -> None:
+    if run.trained is None or other.trained is None:
+        return
+    if different := differences(other.trained, run.trained):
+        raise UserError(
+            f"{other.name} and {run.name} are both of {run.method} by their names, yet differ in "
+            f"{', '.join(different)}: rename one, or look at each alone"
+        )
 
 
 def groups(evaluated: Sequence[Evaluated], overlap: Overlap | None = None) -> list[Group]:
@@ -239,11 +256,12 @@ def _estimates(values: np.ndarray) -> list[Estimate]:
 def _aligned(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
     """Every run cut to the questions that all have, in the order of the first."""
     first = evaluated[0]
-    for run in evaluated[1:]:
-        if None not in (first.data, run.data) and first.data != run.data:
+    known = [run for run in evaluated if run.data is not None]
+    for run in known[1:]:
+        if run.data != known[0].data:
             raise UserError(
-                f"{first.name} and {run.name} were evaluated on different questions: evaluate both "
-                "on the same, or look at each alone"
+                f"{known[0].name} and {run.name} were evaluated on different questions: evaluate "
+                "both on the same, or look at each alone"
             )
     by_id = [{count.id: count for count in run.counts} for run in evaluated]
     common = [count.id for count in first.counts if all(count.id in ids for ids in by_id)]

@@ -2,9 +2,10 @@
 
 Two copies of a problem are the same text, or the same after normalisation: white space, LaTeX
 spacing (`\\,`, `\\quad`, `~` …), marks of formulas (`$`, `\\(`), braces, backslashes and
-punctuation are taken out, a decimal point stays, and upper and lower case count as one. That finds
-copies which another tool has typeset anew, and no paraphrases. It is the rule by which training
-leaves questions of the test set out (`where: [not_in_test]`), but for the case of letters.
+punctuation are taken out, a decimal point and what divides two arguments or two digits stay, and
+upper and lower case count as one. That finds copies which another tool has typeset anew, and no
+paraphrases. It is the rule by which training leaves questions of the test set out (`where:
+[not_in_test]`), but for the case of letters.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from lens_ref.rlvr import sources
 from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import level_groups
-from lens_ref.rlvr.tasks import level_of, problem_of
-from lens_ref.rlvr.untrusted import one_line
+from lens_ref.rlvr.tasks import id_of, level_of, problem_of
 
 Kind = Literal["exact", "normalised"]
 COLUMNS = ("id", "level", "match", "other")
@@ -77,13 +77,7 @@ def read_problems(
     seen: set[str] = set()
     for prefix, row in islice(rows, limit):
         text = problem_of(row.values, row.where)
-        identity = prefix + one_line(row.values["id"])
-        try:
-            str(row.values["id"]).encode()
-        except UnicodeEncodeError as error:
-            raise UserError(
-                f"{row.where}: an id that is not valid Unicode: {error.reason}"
-            ) from None
+        identity = prefix + id_of(row.values, row.where)
         if identity in seen:
             raise UserError(f"{row.where}: the id {identity!r} occurs twice")
         seen.add(identity)
@@ -106,9 +100,10 @@ def find(these: Sequence[Problem], others: Sequence[Problem]) -> list[Match]:
 
 
 def summary(these: Sequence[Problem], others: Sequence[Problem], matches: Sequence[Match]) -> str:
-    """How many questions of `these` the others hold, by level; and the other way round."""
+    """How many questions of `these` the others hold, by level, to the letter and in all; and the
+    other way round."""
     exact, both = ({m.id for m in found} for found in (_exact(matches), matches))
-    rows = [["", "exact", "normalised", "of", "share"]]
+    rows = [["", "exact", "all copies", "of", "share"]]
     for name, chosen in level_groups(these).items():
         ids = {these[i].id for i in chosen}
         title = "all" if name == "all" else f"level {name}"

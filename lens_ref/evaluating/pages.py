@@ -58,7 +58,9 @@ def text(
     return printable("\n\n".join(parts)) + "\n"
 
 
-def notes(evaluated: Sequence[Evaluated], groups: Sequence[Group]) -> list[str]:
+def notes(
+    evaluated: Sequence[Evaluated], groups: Sequence[Group], comparisons: Sequence[Comparison] = ()
+) -> list[str]:
     """What a reader must know to trust the numbers."""
     lines = []
     used = len(groups[0].runs[0].counts)
@@ -69,6 +71,15 @@ def notes(evaluated: Sequence[Evaluated], groups: Sequence[Group]) -> list[str]:
             lines.append(
                 f"{run.name}: only the {used} of its {len(run.counts)} questions that all have"
             )
+    for number in sorted({run.dropped for run in evaluated} - {0}):
+        some = f"{number} question{'s' * (number > 1)}"
+        lines.append(f"left out, for an answer that can't be parsed: {some}")
+    unknown = [run.name for run in evaluated if run.data is None]
+    if unknown and len(evaluated) > 1:
+        lines.append(
+            f"nothing tells on which questions {_some(unknown)} was evaluated: questions of the "
+            "same id are taken for the same, and an id may be no more than the number of a row"
+        )
     if len({run.how for run in evaluated if run.how is not None}) > 1:
         lines.append("the policies were asked with different prompts or length limits")
     steps: dict[int, list[str]] = {}
@@ -76,13 +87,27 @@ def notes(evaluated: Sequence[Evaluated], groups: Sequence[Group]) -> list[str]:
         if run.step is not None:
             steps.setdefault(run.step, []).append(run.name)
     if len(steps) > 1:
-        each = (f"{at} ({names[0]}{' …' * (len(names) > 1)})" for at, names in steps.items())
+        each = (f"{at} ({_some(names)})" for at, names in steps.items())
         lines.append(f"the runs were evaluated after different updates: {', '.join(each)}")
     for group in groups:
         if group.ks != KS:
             least = min(count.n for run in group.runs for count in run.counts)
             lines.append(f"{group.method}: {least} answers a question, too few for a larger k")
+    of = {group.method: group.runs for group in groups}
+    for c in comparisons:
+        paired = {name for pair in c.pairs for name in pair}
+        alone = [r.name for m in (c.method, c.baseline) for r in of[m] if r.name not in paired]
+        if paired and alone:
+            pairs = "; ".join(f"{ours} and {theirs}" for ours, theirs in c.pairs)
+            lines.append(
+                f"{c.method} minus {c.baseline} is of the runs that share a seed ({pairs}); the "
+                f"tables count {', '.join(alone)} too"
+            )
     return list(map(one_line, lines))
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] + " …" * (len(names) > 1)
 
 
 def table_csv(groups: Iterable[Group]) -> str:

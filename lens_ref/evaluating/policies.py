@@ -14,13 +14,16 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from lens_ref.evaluating import trainings
+from lens_ref.evaluating.trainings import Training
 from lens_ref.rlvr import checkpoint, sampler
 from lens_ref.rlvr.adapter import WEIGHTS_FILE, adapter_hash, adapter_tensors, has_adapter
-from lens_ref.rlvr.config import Config, LoraConfig, load
+from lens_ref.rlvr.config import Config, LoraConfig, flat, load
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import damaged, read_object
+from lens_ref.rlvr.manifest import comparable, other_weights, policy_entry
 from lens_ref.rlvr.policy import Policy, load_policy, model_folder
-from lens_ref.rlvr.run_folder import RunFolder, find_runs
+from lens_ref.rlvr.run_folder import RunFolder, find_runs, runs_below
 
 ADAPTER_CONFIG = "adapter_config.json"
 DEFAULT_RECIPE = "paper/common"
@@ -30,6 +33,8 @@ FIXED = {
     "model.compile": False,  # nothing is trained here
     "model.gradient_checkpointing": False,
 }
+ELSEWHERE = {"eval.n": "--n", "seed": "--seed"}
+"""Of how policies are asked; the configuration tells how a run was trained."""
 UNSUPPORTED = (
     "use_dora", "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias",
     "layers_to_transform", "target_parameters", "exclude_modules", "alora_invocation_tokens",
@@ -58,10 +63,19 @@ class Target:
     seed: int | None = None  # of its training run
     step: int | None = None  # of its training run
     own_data: bool = False  # the configuration is its own: its test set is meant
+    trained: Training | None = None  # as its run folder tells
 
 
-def find(text: str, options: Options) -> list[Target]:
+class NoCheckpointError(UserError):
+    """A run that can't be evaluated yet."""
+
+
+def find(text: str, options: Options, notes: list[str] | None = None) -> list[Target]:
     """The policy that an argument names, or one for each run of a parent folder.
+
+    Args:
+        notes: a line is added for every run of a parent that is left out, since it has no
+            checkpoint yet.
 
     Raises:
         UserError: nothing there, or it can't be evaluated.
@@ -83,8 +97,19 @@ def find(text: str, options: Options) -> list[Target]:
     except UserError:
         raise UserError(
             f"{text} holds no run, no checkpoint, no adapter and no model to evaluate"
+            f"{runs_below(folder)}"
         ) from None
-    return [_run(run.path, options) for run in runs]
+    found, left = list[Target](), list[NoCheckpointError]()
+    for run in runs:
+        try:
+            found.append(_run(run.path, options))
+        except NoCheckpointError as error:
+            left.append(error)
+    if not found:
+        raise left[0]
+    if notes is not None:
+        notes += [f"{error}: left out" for error in left]
+    return found
 
 
 def names(paths: Sequence[tuple[str, ...]]) -> list[str]:
@@ -118,13 +143,29 @@ def load_target(target: Target, device: torch.device) -> Policy:
     precision as trained adapters, and vLLM serves it like them.
 
     Raises:
-        UserError: weights that are not there, or don't fit.
+        UserError: weights that are not there, or don't fit; another base than the adapter's own.
     """
     config = target.config
     policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
     if target.adapter is not None:
+        base = target.trained.base if target.trained is not None else {}
+        if what := other_weights(base, policy_entry(policy)):
+            raise UserError(
+                f"{'/'.join(target.path[-2:])} was trained over {base.get('source')}, and "
+                f"{config.model.path} holds other weights ({what}): name its own base with --model"
+            )
         _load_adapter(policy, target.adapter)
     return policy
+
+
+def base_unknown(target: Target, policy: Policy) -> bool:
+    """Whether nothing tells if the loaded model is the one that a run's adapter was trained over,
+    though another path or hub id than that one's was given."""
+    if target.adapter is None or target.trained is None:
+        return False
+    own = flat(target.trained.config).get("model.path")
+    moved = target.config.model.path != own
+    return moved and not comparable(target.trained.base, policy_entry(policy))
 
 
 def prepared(target: Target, device: torch.device) -> Target:
@@ -155,6 +196,9 @@ def _config(
     for key in FIXED:
         if key in given:
             raise UserError(f"{key} can't be set here: pass@k is measured at temperature 1")
+    for key, option in ELSEWHERE.items():
+        if key in given:
+            raise UserError(f"{key} can't be set here: give {option} instead")
     return load(files, {**overrides, **given, **FIXED})
 
 
@@ -194,7 +238,7 @@ def _run(folder: Path, options: Options, at: Path | None = None) -> Target:
     if at is None:
         at = checkpoint.latest(folder / "checkpoints")
         if at is None:
-            raise UserError(f"{folder} has no intact checkpoint to evaluate")
+            raise NoCheckpointError(f"{folder} has no intact checkpoint to evaluate")
     else:
         parts = (*parts[:-1], f"{parts[-1]}-{at.name}")
     weights, step = at / "policy", int(at.name.removeprefix("step-"))
@@ -205,7 +249,8 @@ def _run(folder: Path, options: Options, at: Path | None = None) -> Target:
         overrides = {"model.path": str(weights), "model.lora": None}
     RunFolder(folder).config()  # what is wrong with it is said of this file
     config = _config(str(folder / "config.yaml"), overrides, options)
-    return Target(parts, config, weights if adapted else None, config.seed, step, own_data=True)
+    adapter, trained = weights if adapted else None, trainings.read(folder)
+    return Target(parts, config, adapter, config.seed, step, own_data=True, trained=trained)
 
 
 def _checkpoint(folder: Path, options: Options) -> Target:

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from lens_ref.evaluating import counts as files
+from lens_ref.evaluating import trainings
 from lens_ref.evaluating.counts import Count
 from lens_ref.evaluating.policies import Target, weights_hash
+from lens_ref.evaluating.trainings import Training
 from lens_ref.rlvr.config import flat
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import answer
@@ -29,6 +31,8 @@ from lens_ref.rlvr.tasks import Question, Questions
 from lens_ref.verifier import Verifier
 
 MANIFEST = "evaluation.json"
+PATHS = ("model", "data.source")
+"""Settings that may be paths; the hashes of what lies there are settings too."""
 Show = Callable[[Sequence[Count]], None]
 
 
@@ -64,6 +68,7 @@ def evaluate(
     """
     prompts = encode_prompts(policy, target.config, questions)
     manifest = _begin(folder, _settings(target, policy, questions, plan), target)
+    manifest["dropped_unparsable"] = len(questions.unparsable)
     path = folder / files.FILE
     done = _resume(path, questions.items, plan)
     if manifest.get("done") != len(done):  # it was written before the counts, or could not be after
@@ -131,7 +136,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    mend = f"delete {folder} or choose another --out"
+    mend = _mend(folder)
     manifest = read_object(path, mend)
     try:
         whole = isinstance(manifest["settings"]["data"]["sha256"], str)
@@ -144,13 +149,26 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     return manifest
 
 
+def training_of(manifest: dict[str, Any], folder: Path) -> Training | None:
+    """What the manifest of an evaluation keeps of the run; older ones keep nothing.
+
+    Raises:
+        UserError: damaged.
+    """
+    return trainings.given_back(manifest.get("training"), folder / MANIFEST, _mend(folder))
+
+
+def _mend(folder: Path) -> str:
+    return f"delete {folder} or choose another --out"
+
+
 def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, Any]:
     """The manifest of a new evaluation, or of the one to go on with."""
     before = read_manifest(folder)
     if before is not None:
         theirs = flat(before["settings"])
         for key, value in flat(settings).items():
-            if theirs.get(key) != value:
+            if theirs.get(key) != value and not (key in PATHS and _same(theirs.get(key), value)):
                 raise UserError(
                     f"{folder} was begun with {key} = {theirs.get(key)}, not {value}: give the "
                     "same options again, or choose another --out"
@@ -161,15 +179,21 @@ def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, 
     manifest = {
         "policy": "/".join(target.path[-2:]),
         "settings": settings,
+        "training": None if target.trained is None else target.trained.kept(),
         "done": 0,
         "seconds": 0.0,
         **environment(),
         "command": command_line("lens_ref.evaluate"),
     }
-    refuse_secrets(settings)
+    refuse_secrets({**settings, "training": manifest["training"]})
     _write(folder, manifest)
     files.write(folder / files.FILE, [])
     return manifest
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two settings are the same path, spelled in two ways."""
+    return Path(str(one)).expanduser().resolve() == Path(str(other)).expanduser().resolve()
 
 
 def _write(folder: Path, manifest: dict[str, Any]) -> None:

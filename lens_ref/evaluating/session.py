@@ -8,7 +8,7 @@ import logging
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,21 +16,22 @@ from transformers.utils import logging as transformers_logging
 
 from lens_ref import tasks
 from lens_ref.core._checks import nearest
-from lens_ref.evaluating import counts, overlap, pages, policies, sampling
+from lens_ref.evaluating import counts, overlap, pages, policies, sampling, trainings
 from lens_ref.evaluating import questions as named
 from lens_ref.evaluating.counts import Count
 from lens_ref.evaluating.estimates import Evaluated, Overlap, by_method, compare, groups
 from lens_ref.evaluating.policies import Options, Target
 from lens_ref.evaluating.sampling import Plan
 from lens_ref.rlvr import memory
+from lens_ref.rlvr.config import Config
 from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.policy import resolve_device
-from lens_ref.rlvr.run_folder import AGAIN, refuse_secrets, write_whole
+from lens_ref.rlvr.run_folder import AGAIN, refuse_secrets, write_whole, writing
 from lens_ref.rlvr.session import console, progress_bar
 from lens_ref.rlvr.stop import StopRequest
-from lens_ref.rlvr.tasks import Questions, load_questions
+from lens_ref.rlvr.tasks import Questions, load_questions, short_name
 from lens_ref.verifier import Verifier
 
 LINES = 20
@@ -64,9 +65,12 @@ def run(request: Request) -> int:
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry
-    targets = [t for text in request.what for t in policies.find(text, request.options)]
+    notes: list[str] = []
+    targets = [t for text in request.what for t in policies.find(text, request.options, notes)]
     names = policies.names([target.path for target in targets])
-    _check_baseline(request.baseline, by_method(Evaluated(name, ()) for name in names))
+    named_targets = zip(names, targets, strict=True)
+    alike = by_method(Evaluated(name, (), trained=target.trained) for name, target in named_targets)
+    _check_baseline(request.baseline, alike)
     source, limit = _tested(request, targets)
     out = request.out or Path("runs/evaluate")
     refuse_secrets({"the name of a policy": names})
@@ -75,14 +79,14 @@ def run(request: Request) -> int:
     try:
         with StopRequest() as stop, Verifier(**asdict(first)) as verifier:
             questions = _load(source, limit, verifier)
-            shared = _overlap_of(request, targets, questions)
+            shared = _overlap_of(request, targets, names, questions, verifier)
             for target, name in zip(targets, names, strict=True):
                 if evaluated:
                     memory.give_back()  # of the policy before this one
                 done = _evaluate(target, name, questions, verifier, request.plan, out, stop)
                 evaluated.append(_evaluated(name, done, out / name))
         with StopRequest(at_once=True):
-            _conclude(evaluated, shared, request.baseline, out)
+            _conclude(evaluated, shared, request.baseline, out, notes)
     except Interrupted:
         console.print("stopped; what was counted is saved: the same command goes on")
         raise
@@ -100,7 +104,7 @@ def compare_sets(these: str, others: str, out: Path | None) -> int:
     matches = overlap.find(a, b)
     console.print(f"questions of {these} that are in {others} too", markup=False, highlight=False)
     console.print(overlap.summary(a, b, matches), markup=False, highlight=False)
-    short = [Path(name).name.split(".")[0].replace(":", "-") for name in (these, others)]
+    short = [short_name(name).replace(":", "-") for name in (these, others)]
     path = out or Path("runs/overlap") / f"{short[0]}-in-{short[1]}.csv"
     refuse_secrets({"the name of the table": str(path)})
     _write(path, overlap.ids_csv(matches))
@@ -138,32 +142,59 @@ def _load(source: SourceConfig, limit: int | None, verifier: Verifier) -> Questi
 
 
 def _overlap_of(
-    request: Request, targets: Sequence[Target], questions: Questions
+    request: Request,
+    targets: Sequence[Target],
+    names: Sequence[str],
+    questions: Questions,
+    verifier: Verifier,
 ) -> Overlap | None:
     """Which test questions were trained on, as `--trained-on` says."""
     if request.trained_on is None:
         return None
-    tested = [overlap.Problem(q.id, q.level, q.problem) for q in questions.items]
+    tested = _problems(questions)
     if request.trained_on:
         return _overlap(tested, request.trained_on)
-    runs = [target.config for target in targets if target.seed is not None]
+    runs = [(n, t) for n, t in zip(names, targets, strict=True) if t.seed is not None]
     if not runs:
         raise UserError("--trained-on without a name needs run folders: name the training set")
-    trained: list[overlap.Problem] = []
-    seen = set()
-    for config in runs:
-        parts = named.trained_by(config)
-        made = any(part.source in tasks.names() for part in parts)  # by the run's seed
-        own = named.left_out_by(config)
-        limits = (config.data.train_questions, config.data.test_questions if own else None)
-        key = (parts, own, limits, config.seed if made else None)
-        if key not in seen:
-            seen.add(key)
-            # what a run left out is what it was tested on itself, not what it is evaluated on here
-            left_out = overlap.read_problems([own], limits[1]) if own else []
-            texts = [problem.text for problem in left_out]
-            trained += overlap.read_problems(parts, limits[0], config.seed, texts)
-    return _matched(tested, trained, "the training set of the runs")
+    sets: dict[object, Questions] = {}
+    notes = []
+    for name, target in runs:
+        key = _training_key(target.config)
+        if key not in sets:
+            sets[key] = _training_set(target.config, verifier)
+        then = target.trained.questions("train").get("sha256") if target.trained else None
+        if then and then != sets[key].sha256:
+            notes.append(
+                f"{name} was trained on other questions than its training set holds now: which "
+                "test questions were among them can't be told"
+            )
+    distinct = {found.sha256: _problems(found) for found in sets.values()}
+    several = f"one or another of the runs' {len(distinct)} training sets"
+    label = several if len(distinct) > 1 else "the training set of the runs"
+    trained = [problem for found in distinct.values() for problem in found]
+    return replace(_matched(tested, trained, label), notes=tuple(notes))
+
+
+def _training_key(config: Config) -> object:
+    """What the training questions of a run follow from."""
+    parts, own = named.trained_by(config), named.left_out_by(config)
+    made = any(part.source in tasks.names() for part in parts)  # by the run's seed
+    limits = (config.data.train_questions, config.data.test_questions if own else None)
+    return parts, own, limits, config.seed if made else None
+
+
+def _training_set(config: Config, verifier: Verifier) -> Questions:
+    """The questions that a run of these settings trains on today. What it leaves out is what it is
+    tested on itself, not what it is evaluated on here."""
+    data, own = config.data, named.left_out_by(config)
+    test = load_questions(own, verifier, limit=data.test_questions) if own else None
+    parts, limit = named.trained_by(config), data.train_questions
+    return load_questions(parts, verifier, limit=limit, seed=config.seed, test=test)
+
+
+def _problems(questions: Questions) -> list[overlap.Problem]:
+    return [overlap.Problem(q.id, q.level, q.problem) for q in questions.items]
 
 
 def _overlap(tested: Sequence[overlap.Problem], names: Sequence[str]) -> Overlap:
@@ -223,6 +254,10 @@ def _evaluate(
     with alone_in(folder), live:
         with console.status(f"{name}: loading"):
             policy = policies.load_target(target, device)
+        if policies.base_unknown(target, policy):
+            base = target.config.model.path
+            line = f"note: {name}: nothing tells whether it was trained over {base}"
+            console.print(line, markup=False, highlight=False)
         return sampling.evaluate(
             target, policy, questions, verifier, plan, folder, stop.check, show
         )
@@ -248,18 +283,33 @@ def _check_fits(target: Target, device: torch.device) -> None:
 def _from_counts(request: Request) -> int:
     paths = [path for text in request.counts for path in _files(Path(text))]
     names = policies.names([_parts(path) for path in paths])
-    evaluated = []
-    for path, name in zip(paths, names, strict=True):
-        done, step = counts.read_last(path)
-        if not done:
-            raise UserError(f"{path} holds no question yet")
-        folder = path.parent if path.name == counts.FILE else None
-        evaluated.append(_evaluated(name, done, folder, step))
+    evaluated = [_counted(path, name) for path, name in zip(paths, names, strict=True)]
     shared = None
     if request.trained_on is not None:
         shared = _overlap_by_id(request, evaluated)
     _conclude(evaluated, shared, request.baseline, request.out)
     return 0
+
+
+def _counted(path: Path, name: str) -> Evaluated:
+    """The counts of a file, with what the files beside it say."""
+    done, step = counts.read_last(path)
+    if not done:
+        raise UserError(f"{path} holds no question yet")
+    if path.name == counts.FILE:
+        return _evaluated(name, done, path.parent)
+    found = Evaluated(name, done, step=step)
+    trained = trainings.read(path.parent) if path.name == counts.OF_A_RUN else None
+    if trained is None:
+        return found
+    tested = trained.questions("test")
+    return replace(
+        found,
+        asked=tested.get("questions"),
+        data=tested.get("sha256") or None,
+        trained=trained,
+        dropped=tested.get("dropped_unparsable", 0),
+    )
 
 
 def _overlap_by_id(request: Request, evaluated: Sequence[Evaluated]) -> Overlap:
@@ -276,20 +326,21 @@ def _overlap_by_id(request: Request, evaluated: Sequence[Evaluated]) -> Overlap:
     return _overlap(tested, request.trained_on)
 
 
-def _evaluated(
-    name: str, done: Sequence[Count], folder: Path | None, step: int | None = None
-) -> Evaluated:
+def _evaluated(name: str, done: Sequence[Count], folder: Path) -> Evaluated:
     """Counts with what the manifest beside them says, if there is one."""
-    manifest = sampling.read_manifest(folder) if folder is not None else None
+    manifest = sampling.read_manifest(folder)
     if manifest is None:
-        return Evaluated(name, done, step=step)
+        return Evaluated(name, done)
     settings = manifest["settings"]
     data = settings["data"]
     how = {key: settings.get(key) for key in ("prompt", "max_new_tokens")}
     told = json.dumps(how, sort_keys=True)
     step = settings.get("training_step")
     step = step if type(step) is int else None
-    return Evaluated(name, done, data["questions"], data["sha256"], told, step)
+    trained = sampling.training_of(manifest, folder)
+    dropped = manifest.get("dropped_unparsable")
+    dropped = dropped if type(dropped) is int else 0  # older ones don't say
+    return Evaluated(name, done, data["questions"], data["sha256"], told, step, trained, dropped)
 
 
 def _files(path: Path) -> list[Path]:
@@ -318,16 +369,26 @@ def _check_baseline(name: str | None, methods: Iterable[str]) -> None:
 
 
 def _conclude(
-    evaluated: Sequence[Evaluated], shared: Overlap | None, baseline: str | None, out: Path | None
+    evaluated: Sequence[Evaluated],
+    shared: Overlap | None,
+    baseline: str | None,
+    out: Path | None,
+    notes: Sequence[str] = (),
 ) -> None:
-    """Print the table and write it."""
+    """Print the table and write it.
+
+    Args:
+        notes: what else is to be told.
+    """
     methods = groups(evaluated, shared)
     by_name = {group.method: group for group in methods}
     _check_baseline(baseline, by_name)
     base = methods[0] if baseline is None else by_name[baseline]
     comparisons = [compare(group, base) for group in methods if group is not base]
     text = pages.text(methods, comparisons, shared)
-    lines = [f"note: {note}" for note in pages.notes(evaluated, methods)]
+    told = pages.notes(evaluated, methods, comparisons)
+    notes = [*notes, *told, *(shared.notes if shared else ())]
+    lines = [f"note: {note}" for note in notes]
     console.print(text, end="", markup=False, highlight=False)
     for line in lines:
         console.print(line, markup=False, highlight=False)
@@ -335,8 +396,12 @@ def _conclude(
         return
     _write(out / "table.txt", "\n".join([text, *lines]))
     _write(out / "table.csv", pages.table_csv(methods))
+    path = out / "comparisons.csv"
     if comparisons:
-        _write(out / "comparisons.csv", pages.comparison_csv(comparisons, methods))
+        _write(path, pages.comparison_csv(comparisons, methods))
+    else:
+        with writing(path, AGAIN):
+            path.unlink(missing_ok=True)  # of an earlier table
     console.print(f"written to {shlex.quote(str(out))}", markup=False, highlight=False)
 
 

@@ -17,7 +17,7 @@ from lens_ref.rlvr.report_data import (
     Committed,
     Run,
     as_committed,
-    differing_hashes,
+    differences,
     differing_settings,
     display,
     label_order,
@@ -186,11 +186,7 @@ def quarter(run: Run, column: str, last: bool) -> float:
 
 def same_setting(a: Run, b: Run) -> bool:
     """Whether two runs differ in nothing but method and seed (and the machine)."""
-    return (
-        a.config.get("steps") == b.config.get("steps")
-        and not differing_settings(a.config, b.config)
-        and not differing_hashes(a, b)
-    )
+    return not differences(a, b)
 
 
 def grouped(runs: Iterable[Run]) -> list[Setting]:

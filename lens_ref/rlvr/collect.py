@@ -32,8 +32,7 @@ from lens_ref.rlvr.report_data import (
     CURVE_COLUMNS,
     UPDATE_COLUMNS,
     Run,
-    differing_hashes,
-    differing_settings,
+    differences,
     read_run,
     read_runs,
     run_order,
@@ -121,7 +120,7 @@ def _read(parents: Sequence[Path], out: Path) -> list[Run]:
 def _draw(folder: Path) -> list[str]:
     """The figures of a report over all runs in a folder; returns why one is missing."""
     runs = read_runs(folder)
-    apart = {key for run in runs for key in _differences(runs[0], run)}
+    apart = {key for run in runs for key in differences(runs[0], run)}
     if apart:
         said = f"no figures, since the runs in {folder} differ in {', '.join(sorted(apart))}"
         drawings: dict[str, Figure | str] = dict.fromkeys(CAPTIONS, said)
@@ -158,19 +157,11 @@ def check_alike(run: Run, first: Run) -> None:
     _check_finished(run)
     if run.evals.empty:
         raise UserError(f"{run.path} was never evaluated; leave it out, or train with eval.every")
-    if different := _differences(first, run):
+    if different := differences(first, run):
         raise UserError(
             f"{first.path} and {run.path} differ in {', '.join(different)}; "
             "collect runs of the same settings only"
         )
-
-
-def _differences(first: Run, run: Run) -> list[str]:
-    """What two runs differ in besides method and seed."""
-    different = differing_settings(first.config, run.config)
-    if first.config.get("steps") != run.config.get("steps"):
-        different.append("steps")
-    return different + differing_hashes(first, run)
 
 
 def without_paths(value: Any) -> Any:

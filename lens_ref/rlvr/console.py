@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -10,6 +12,7 @@ from rich.segment import Segment
 from rich.status import Status
 from rich.text import Text
 
+from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.untrusted import printable
 
 
@@ -19,6 +22,20 @@ class PlainConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, highlight=False, **options)
+
+    def __exit__(self, *caught: Any) -> None:
+        """Whatever is shown is written here.
+
+        Raises:
+            UserError: it can't be, since the disk of the file that it goes to is full, say.
+        """
+        try:
+            super().__exit__(*caught)
+        except OSError as error:
+            with suppress(OSError):  # what is left would be tried again at the end of the process
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+            why = error.strerror or error
+            raise UserError(f"cannot write what is shown: {why}; send it elsewhere") from None
 
     def status(self, status: RenderableType, **options: Any) -> Status:
         """As rich does, without markup in the text."""

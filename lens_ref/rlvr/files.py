@@ -119,7 +119,8 @@ def read_csv(path: Path, then: str, complete: bool = False) -> tuple[list[str], 
 
     Args:
         complete: False for a log, which may not be there yet, and whose last row a kill may have
-            cut short: it is passed over.
+            cut short: it is passed over. Else a last line without its end is damage: 1 may be all
+            that is left of 16.
 
     Raises:
         UserError: see `read_text`.
@@ -143,6 +144,8 @@ def read_csv(path: Path, then: str, complete: bool = False) -> tuple[list[str], 
         if len(row.value) != width:
             why = f"line {row.number} has {len(row.value)} cells instead of {width}"
             raise damaged(path, why, then)
+    if complete and text and text[-1] not in "\r\n":
+        raise damaged(path, "its last line has no end and may be cut short", then)
     return header.value, rows
 
 

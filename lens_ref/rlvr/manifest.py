@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lens_ref.rlvr.config import Config
@@ -40,3 +41,16 @@ def policy_entry(policy: Policy) -> dict[str, str | None]:
     """Which weights were loaded: their hash from a folder, the commit from the hub."""
     commit = getattr(policy.model.config, "_commit_hash", None)
     return {"sha256": policy.sha256, "commit": commit if isinstance(commit, str) else None}
+
+
+def comparable(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What both of two entries `policy` tell of their weights, "sha256" or "commit"."""
+    return [name for name in ("sha256", "commit") if then.get(name) and now.get(name)]
+
+
+def other_weights(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """By what two entries `policy` are of other weights, in words; None where nothing says so."""
+    for name in comparable(then, now):
+        if then[name] != now[name]:
+            return f"{name} {then[name][:12]}… then, {now[name][:12]}… now"
+    return None

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 
 from lens_ref.resources import find
 from lens_ref.rlvr import evaluation
-from lens_ref.rlvr.config import flat
 from lens_ref.rlvr.files import (
     COPY_AGAIN,
     Line,
@@ -264,20 +263,42 @@ def read_committed(folder: str = "tiny_study") -> Committed | None:
 def differing_settings(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     """The dotted names of the settings that both configs have and that differ, incidental ones
     aside. A setting that only one has came with another version and says nothing."""
-    flat_a, flat_b = flat(a), flat(b)
-    return [
-        key
-        for key, value in flat_a.items()
-        if not {key, key.split(".")[0]} & {*INCIDENTAL} and key in flat_b and flat_b[key] != value
-    ]
+    return [key for key in _differing(a, b) if not {key, key.split(".")[0]} & {*INCIDENTAL}]
 
 
-def differing_hashes(a: Run, b: Run) -> list[str]:
+def _differing(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in [key for key in a if key in b]:
+        if isinstance(a[key], dict) and isinstance(b[key], dict):
+            yield from _differing(a[key], b[key], f"{prefix}{key}.")
+        elif a[key] != b[key]:
+            yield f"{prefix}{key}"
+
+
+class Trained(Protocol):
+    """What settings and manifest say of a run, whoever has read them."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def config(self) -> dict[str, Any]: ...
+    @property
+    def manifest(self) -> dict[str, Any]: ...
+
+
+def differences(a: Trained, b: Trained) -> list[str]:
+    """What two runs differ in besides method and seed."""
+    different = differing_settings(a.config, b.config)
+    if a.config.get("steps") != b.config.get("steps"):
+        different.append("steps")
+    return different + differing_hashes(a, b)
+
+
+def differing_hashes(a: Trained, b: Trained) -> list[str]:
     """What two runs were not given alike, by the hashes that both manifests have: the weights they
     began with, the test questions; with one seed, from which a few may be drawn, the training
     questions too."""
 
-    def hashes(run: Run) -> dict[str, str | None]:
+    def hashes(run: Trained) -> dict[str, str | None]:
         data = run.manifest.get("data") or {}
         given = {"weights": run.manifest.get("policy"), "test questions": data.get("test")}
         if a.seed == b.seed:

@@ -216,8 +216,18 @@ def find_runs(path: Path) -> list[RunFolder]:
         return [RunFolder(path)]
     runs = [RunFolder(p.parent) for p in sorted(path.glob("*/config.yaml"))]
     if not runs:
-        raise UserError(f"{path} is not a run folder, nor does it hold any")
+        raise UserError(f"{path} is not a run folder, nor does it hold any{runs_below(path)}")
     return runs
+
+
+def runs_below(path: Path) -> str:
+    """The end of an error about a folder without runs: where they are, one level further down, as
+    a study has them."""
+    parents = sorted({run.parent.parent.name for run in path.glob("*/*/config.yaml")})
+    if not parents:
+        return ""
+    pattern = "seed*" if all(name.startswith("seed") for name in parents) else "*"
+    return f"; those below do: give {path / pattern}/"
 
 
 def environment() -> dict[str, Any]:

@@ -34,8 +34,13 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _NOT_ANSWERS = {"", "proof", "notfound"}
 _SPACING = re.compile(
     r"\\(?:[][(),;:!> ]|(?:q?quad|(?:neg)?(?:thin|med|thick)space|enspace|left|right)(?![A-Za-z]))"
-    r"|[~\s${}\\]"
+    r"|[~\s$]"
 )
+_FRACTION = r"\\[dt]?(?:frac|binom)(?![A-Za-z])\s*"
+_GROUP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_UNBRACED = re.compile(rf"({_FRACTION}(?:{_GROUP}\s*)?)(\\[A-Za-z]+|[^{{}}\\\s])")
+"""The first or second argument of a fraction that is written without braces."""
+_BOUNDARY = re.compile(r"(?<=\})\{|(?<=\d)[{}]+(?=\d)")
 _PUNCTUATION = re.compile(r"[.,:;](?!\d)")
 
 
@@ -49,8 +54,12 @@ class Row:
 
 def bare(problem: str) -> str:
     """The problem without white space, LaTeX spacing, marks of formulas, braces, backslashes and
-    punctuation (a decimal point stays): copies of a problem differ in those."""
-    return _PUNCTUATION.sub("", _SPACING.sub("", problem))
+    punctuation (a decimal point stays): copies of a problem differ in those. A brace between two
+    arguments or two digits leaves a mark: 1/23 is not 12/3, and \\frac12 is \\frac{1}{2}."""
+    for _ in range(2):
+        problem = _UNBRACED.sub(r"\1{\2}", problem)
+    marked = _BOUNDARY.sub("\0", _SPACING.sub("", problem))
+    return _PUNCTUATION.sub("", re.sub(r"[{}\\]", "", marked))
 
 
 def read(

@@ -211,26 +211,44 @@ def _ids(one: Question, other: Question) -> str:
 
 def _names(parts: tuple[SourceConfig, ...]) -> list[str]:
     """A short name a source, numbered where two would share one."""
-    names = [re.sub(r"\.jsonl?(\.gz)?$", "", Path(part.source).name) for part in parts]
+    names = [short_name(part.source) for part in parts]
     return [f"{n}-{i}" if names.count(n) > 1 else n for i, n in enumerate(names, start=1)]
+
+
+def short_name(source: str) -> str:
+    """The name of a file without its ending, or what a hub id ends in."""
+    return re.sub(r"\.jsonl?(\.gz)?$", "", Path(source).name)
 
 
 def _question(row: dict[str, Any], where: str, prefix: str) -> Question:
     problem, answer = problem_of(row, where), _text_of(row, "answer", where)
     try:
-        f"{row.get('id')}{row.get('subject')}".encode()
+        str(row.get("subject")).encode()
     except UnicodeEncodeError as error:
         raise UserError(f"{where}: text that is not valid Unicode: {error.reason}") from None
-    identity = one_line(row["id"])  # in every log
-    if not 0 < len(identity) <= LONGEST_ID:
-        raise UserError(f"{where}: an id has 1 to {LONGEST_ID} characters, not {len(identity)}")
     return Question(
-        prefix + identity,
+        prefix + id_of(row, where),
         problem,
         answer,
         level_of(row, where),
         _subject(row),
     )
+
+
+def id_of(row: dict[str, Any], where: str) -> str:
+    """A row's id as one line: it is in every log.
+
+    Raises:
+        UserError: nothing of it can be seen, or too much.
+    """
+    try:
+        str(row["id"]).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: an id that is not valid Unicode: {error.reason}") from None
+    identity = one_line(row["id"])
+    if not 0 < len(identity) <= LONGEST_ID:
+        raise UserError(f"{where}: an id has 1 to {LONGEST_ID} characters, not {len(identity)}")
+    return identity
 
 
 def problem_of(row: dict[str, Any], where: str) -> str:

@@ -25,7 +25,7 @@ from lens_ref.rlvr.errors import Interrupted, UserError, in_one_line
 from lens_ref.rlvr.grading import grade
 from lens_ref.rlvr.loggers import Loggers
 from lens_ref.rlvr.logs import Logs
-from lens_ref.rlvr.manifest import describe, policy_entry
+from lens_ref.rlvr.manifest import describe, other_weights, policy_entry
 from lens_ref.rlvr.policy import Policy, resolve_dtype
 from lens_ref.rlvr.progress import Progress, changed, check_fits
 from lens_ref.rlvr.prompts import encode_prompts, question_order
@@ -377,13 +377,11 @@ class Trainer:
         """An adapter fits one base: raises UserError where that was replaced. All weights, where
         they are trained, come from the checkpoint."""
         then, now = ((entry or {}) for entry in (before.get("policy"), policy_entry(self.policy)))
-        for name in ("sha256", "commit") if has_adapter(self.policy) else ():
-            if then.get(name) and now.get(name) and then[name] != now[name]:
-                raise UserError(
-                    f"{self.config.model.path} holds other weights than this run began with "
-                    f"({name} {then[name][:12]}… then, {now[name][:12]}… now): put those back, or "
-                    "begin a new run"
-                )
+        if has_adapter(self.policy) and (what := other_weights(then, now)):
+            raise UserError(
+                f"{self.config.model.path} holds other weights than this run began with ({what}): "
+                "put those back, or begin a new run"
+            )
 
     def _tell_changes(self, now: Progress, before: dict[str, Any]) -> None:
         """Settings and questions may be changed while a run is stopped: that is told, and kept."""

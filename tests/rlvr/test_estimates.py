@@ -155,7 +155,10 @@ def test_what_is_no_other_seed_is_not_pooled(names: tuple[str, ...]) -> None:
 
 def test_evaluations_after_different_updates_are_told() -> None:
     def notes(*steps: int | None) -> list[str]:
-        runs = [Evaluated(f"m-seed{i}", counts(1, n=16), step=at) for i, at in enumerate(steps)]
+        runs = [
+            Evaluated(f"m-seed{i}", counts(1, n=16), data="1", step=at)
+            for i, at in enumerate(steps)
+        ]
         return pages.notes(runs, groups(runs))
 
     assert notes(0, 120, 120, None) == [
@@ -355,6 +358,8 @@ def test_pairs_of_copies() -> None:
         ('{"problem": "p", "level": "hard"}\n', "line 1: 'level' must be a whole number"),
         ('{"problem": "p", "id": "\\ud800"}\n', "line 1: an id that is not valid Unicode"),
         ('{"problem": "p", "id": 1}\n' * 2, "line 2: the id '1' occurs twice"),
+        ('{"problem": "p"}\n\n{}\n', "line 3: a row needs a non-empty 'problem'"),
+        ('{"problem": "p", "id": " "}\n', "line 1: an id has 1 to 1000 characters, not 0"),
     ],
 )
 def test_hostile_sets_are_one_line(tmp_path: Path, text: str, message: str) -> None:

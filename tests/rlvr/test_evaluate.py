@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +25,13 @@ from lens_ref.evaluating.counts import Count, read
 from lens_ref.evaluating.policies import Options, Target
 from lens_ref.rlvr.adapter import adapter_tensors
 from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.run_folder import RunFolder
+from lens_ref.rlvr.session import load_data
 from lens_ref.rlvr.stop import StopRequest
+from lens_ref.rlvr.tasks import Questions, load_questions
+from lens_ref.tiny import POLICY_DIR
 from lens_ref.verifier import Verdict
+from tests.beside import ROOT
 from tests.rlvr import fake_vllm
 from tests.rlvr.helpers import CPU, ExactVerifier, small_config, toy_tokenizer
 from tests.rlvr.runs import Killed, run
@@ -171,6 +178,34 @@ def test_graded_as_in_training(command: Command) -> None:
     assert float(rows["tiny", "level 5", 1]["pass@k"]) < 0.3
 
 
+def test_questions_that_were_dropped_are_told(command: Command, tmp_path: Path) -> None:
+    """In the manifest, with every table, and of the evaluations within a run."""
+    rows = [{"problem": f"{i}+1", "answer": " " if i < 2 else str(i + 1)} for i in range(5)]
+    (tmp_path / "set.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    note = "note: left out, for an answer that can't be parsed: 2 questions"
+    asked = ["--data", "set.jsonl", "--n", 2]
+    for arguments in (asked, asked, ["--from", "runs/evaluate", "--out", "again"]):
+        status, out, _ = command(*arguments)
+        assert (status, note in out.splitlines()) == (0, True)
+    for folder in ("runs/evaluate", "again"):
+        assert note in Path(folder, "table.txt").read_text("utf-8").splitlines()
+    assert (
+        json.loads(Path("runs/evaluate/tiny/evaluation.json").read_text())["dropped_unparsable"]
+        == 2
+    )
+    one = {"questions": 3, "sha256": "a", "dropped_unparsable": 1}
+    out = command("--from", write_run(tmp_path / "lens-seed0", test=one))[1]
+    assert "note: left out, for an answer that can't be parsed: 1 question" in out.splitlines()
+
+
+def test_comparisons_of_an_earlier_table_do_not_stay(command: Command, tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name) for name in ("grpo-seed0", "lens-seed0")]
+    assert command("--from", *runs, "--out", "table")[0] == 0
+    assert Path("table/comparisons.csv").is_file()
+    assert command("--from", runs[0], "--out", "table")[0] == 0
+    assert not Path("table/comparisons.csv").exists()
+
+
 # --- resuming -------------------------------------------------------------------------------------
 
 
@@ -221,7 +256,7 @@ def test_asked_to_stop_it_keeps_whole_blocks(
     assert (status, err) == (130, "")
     assert "the same command goes on" in out
     assert len(recounted(Path("stopped/tiny"))) == 4
-    status, out, _ = command("--from", "stopped", "--n", 2)
+    status, out, _ = command("--from", "stopped")
     assert "note: tiny is not finished: 4 of 10 questions" in out
     assert command(*arguments)[0] == 0
     assert Path("stopped/tiny/counts.csv").read_bytes() == straight
@@ -334,12 +369,12 @@ def test_an_adapter_alone_is_asked_as_in_the_papers_experiments(
 
 
 def test_the_runs_of_a_folder_on_their_own_questions(
-    command: Command, full_run: Path, adapter_run: Path, tmp_path: Path
+    command: Command, full_run: Path, tmp_path: Path
 ) -> None:
     """Without --data: the runs' test set, for the base model beside them too."""
     parent = tmp_path / "mine"
-    for path, name in ((full_run, "lens-seed3"), (adapter_run, "lens-seed4")):
-        shutil.copytree(path, parent / name)
+    for name in ("lens-seed3", "lens-seed4"):
+        shutil.copytree(full_run, parent / name)
     status, out, err = command("tiny", parent, "--n", 2, "--trained-on")
     assert (status, err) == (0, "")
     assert "that are in the training set of the runs" in out
@@ -349,6 +384,43 @@ def test_the_runs_of_a_folder_on_their_own_questions(
     assert {(row["name"], row["questions"]) for row in rows.values() if row["set"] == "all"} == {
         (name, "5") for name in ("tiny", "lens", "lens-seed3", "lens-seed4")
     }
+
+
+def test_runs_of_other_settings_are_no_seeds_of_one_method(
+    command: Command, full_run: Path, adapter_run: Path, tmp_path: Path
+) -> None:
+    """Their mean would be of nothing that was trained; nor is it, from their counts."""
+    runs = [tmp_path / "lens-seed3", tmp_path / "lens-seed4"]
+    for path, copy in zip((full_run, adapter_run), runs, strict=True):
+        shutil.copytree(path, copy)
+    told = "lens-seed3 and lens-seed4 are both of lens by their names, yet differ in model.lora, "
+    status, out, err = command(*runs, "--n", 2)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert told in err
+    assert "optimizer.lr: rename one, or look at each alone" in err
+    for path in runs:
+        assert command(path, "--n", 2)[0] == 0
+    for counts in (["runs/evaluate"], runs):
+        status, _, err = command("--from", *counts)
+        assert (status, told in err) == (2, True)
+    runs[1].rename(tmp_path / "lens-lora-seed4")
+    status, out, _ = command("--from", runs[0], tmp_path / "lens-lora-seed4")
+    assert (status, "lens-lora minus lens\n" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("config", "differ"),
+    [({"seed": 2}, None), ({"steps": 9}, "steps"), ({"data": {"train": "x"}}, "data.train")],
+)
+def test_what_the_runs_of_a_method_may_differ_in(
+    command: Command, tmp_path: Path, config: dict[str, Any], differ: str | None
+) -> None:
+    first = {"seed": 1, "steps": 8, "data": {"train": "tiny"}, "device": "cpu"}
+    write_run(tmp_path / "mine/lens-seed1", **first)
+    write_run(tmp_path / "mine/lens-seed2", **{**first, "device": "cuda", **config})
+    status, out, err = command("--from", "mine")
+    assert (status, "lens (2 runs)" in out) == ((0, True) if differ is None else (2, False))
+    assert differ is None or f"differ in {differ}: rename one" in err
 
 
 def test_names_take_as_much_of_the_path_as_tells_them_apart() -> None:
@@ -381,6 +453,86 @@ def test_a_folder_of_runs_gives_their_last_evaluations(command: Command, tmp_pat
     assert {name for name, *_ in table(Path("table"))} == {
         *("grpo", "lens", "lens-seed0", "lens-seed1"),
     }
+
+
+def write_run(
+    folder: Path, rows: int = 3, test: dict[str, Any] | None = None, **settings: Any
+) -> Path:
+    """The files of a run that an evaluation reads: counts, manifest and, of some, settings."""
+    folder.mkdir(parents=True)
+    text = "".join(f"8,{i},1,2,{i % 3}\n" for i in range(rows))
+    (folder / "eval_counts.csv").write_text(f"step,question,level,n,correct\n{text}")
+    if test is not None:
+        (folder / "manifest.json").write_text(json.dumps({"data": {"test": test}}))
+    if settings:
+        (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    return folder
+
+
+def test_runs_that_were_tested_on_other_questions_are_not_compared(
+    command: Command, tmp_path: Path
+) -> None:
+    """Their ids are row numbers, the same in any two files."""
+    for name, sha256 in {"grpo-seed0": "a", "lens-seed0": "b", "lens-seed1": None}.items():
+        write_run(tmp_path / "mine" / name, test=sha256 and {"questions": 3, "sha256": sha256})
+    status, out, err = command("--from", "mine")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "grpo-seed0 and lens-seed0 were evaluated on different questions" in err
+    status, _, err = command("--from", "mine/lens-seed1", "mine/lens-seed0", "mine/grpo-seed0")
+    assert (status, "different questions" in err) == (2, True)
+    status, out, _ = command("--from", "mine/grpo-seed0", "mine/lens-seed1")
+    assert status == 0
+    assert "note: nothing tells on which questions lens-seed1 was evaluated" in out
+    assert "nothing tells" not in command("--from", "mine/lens-seed1")[1]  # alone
+    (tmp_path / "mine/lens-seed0/manifest.json").write_text("{")
+    assert "is damaged" in command("--from", "mine")[2]
+
+
+def test_an_evaluation_that_stopped_half_way_is_told(command: Command, tmp_path: Path) -> None:
+    """The manifest knows how many questions there are; a row without its end is not believed."""
+    tested = {"questions": 4, "sha256": "a"}
+    folder = write_run(tmp_path / "lens-seed0", rows=3, test=tested)
+    status, out, _ = command("--from", folder)
+    assert (status, "note: lens-seed0 is not finished: 3 of 4 questions" in out) == (0, True)
+    path = folder / "eval_counts.csv"
+    for text in (path.read_text() + "8,3,1,16,1", path.read_text() + "8,3,1,1"):
+        path.write_text(text)
+        status, _, err = command("--from", folder)
+        assert (status, "eval_counts.csv is damaged: " in err, err.count("\n")) == (2, True, 1)
+
+
+def test_the_runs_that_a_difference_leaves_out_are_told(command: Command, tmp_path: Path) -> None:
+    tested = {"questions": 3, "sha256": "a"}
+    for name in ("grpo-seed1", "grpo-seed2", "lens-seed2", "lens-seed3"):
+        write_run(tmp_path / "mine" / name, test=tested)
+    status, out, _ = command("--from", "mine")
+    assert status == 0
+    assert (
+        "note: lens minus grpo is of the runs that share a seed (lens-seed2 and grpo-seed2); the "
+        "tables count lens-seed3, grpo-seed1 too"
+    ) in out.splitlines()
+    shutil.rmtree(tmp_path / "mine/grpo-seed1")
+    shutil.rmtree(tmp_path / "mine/lens-seed3")
+    assert "share a seed" not in command("--from", "mine")[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--n", 2], "--n"),
+        (["--seed", 0, "--set", "rollout.max_new_tokens=3"], "--seed and --set"),
+        (["--questions", 2, "--data", "tiny"], "--data and --questions"),
+        (["--config", "tiny", "--model", "tiny"], "--config and --model"),
+        (["--block", 1, "--device", "cpu", "--engine", "hf"], "--block and --device and --engine"),
+    ],
+)
+def test_what_does_nothing_beside_counts_is_refused(
+    command: Command, tmp_path: Path, options: list[Any], named: str
+) -> None:
+    folder = write_run(tmp_path / "lens-seed0")
+    status, out, err = command("--from", folder, *options)
+    assert (status, out) == (2, "")
+    assert err == f"error: --from samples nothing: leave out {named}\n"
 
 
 def test_the_checkpoints_update_is_kept(command: Command, full_run: Path) -> None:
@@ -466,10 +618,59 @@ def test_a_run_left_out_its_own_test_questions_alone(
     source = {"source": str(tmp_path / "train.jsonl"), "where": ["not_in_test"]}
     config["data"] |= {"train": [source], "test": str(tmp_path / "own.jsonl")}
     (copy / "config.yaml").write_text(yaml.safe_dump(config))
-    status, _, err = command(copy, *FAST, "--data", questions, "--trained-on")
-    assert (status, err) == (0, "")
+    tell(copy, load_data(RunFolder(copy).config(), ExactVerifier()).train)
+    status, out, err = command(copy, *FAST, "--data", questions, "--trained-on")
+    assert (status, err, "holds now" in out) == (0, "", False)
     sizes = {name: row["questions"] for (_, name, _), row in table(Path("runs/evaluate")).items()}
     assert (sizes["all, trained on"], sizes["all, not trained on"]) == ("2", "8")
+
+
+def tell(folder: Path, train: Questions) -> None:
+    """Of a run: that it was trained on these."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["data"]["train"] = train.describe()
+    path.write_text(json.dumps(manifest))
+
+
+def test_a_training_set_that_is_another_one_now_is_told(
+    command: Command, full_run: Path, questions: Path, tmp_path: Path
+) -> None:
+    """What is in the file today says nothing of the questions that the run saw."""
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"problem": "1+1", "answer": "2"}\n')
+    for seed in (3, 4):
+        copy = tmp_path / f"mine/lens-seed{seed}"
+        shutil.copytree(full_run, copy)
+        config = yaml.safe_load((copy / "config.yaml").read_text()) | {"seed": seed}
+        config["data"]["train"] = str(path)
+        (copy / "config.yaml").write_text(yaml.safe_dump(config))
+        tell(copy, load_questions(str(path), ExactVerifier()))
+        path.write_text('{"problem": "2+1", "answer": "3"}\n')
+    status, out, _ = command("mine", *FAST, "--data", questions, "--trained-on", "--questions", 3)
+    assert status == 0
+    note = (
+        "note: lens-seed3 was trained on other questions than its training set holds now: which "
+        "test questions were among them can't be told"
+    )
+    assert [line for line in out.splitlines() if "holds now" in line] == [note]
+    assert note in Path("runs/evaluate/table.txt").read_text("utf-8").splitlines()
+
+
+def test_of_several_training_sets_the_union_is_told(
+    command: Command, full_run: Path, tmp_path: Path
+) -> None:
+    """The bundled task makes other training questions by every seed."""
+    for seed in (3, 4):
+        copy = tmp_path / f"mine/lens-seed{seed}"
+        shutil.copytree(full_run, copy)
+        config = yaml.safe_load((copy / "config.yaml").read_text()) | {"seed": seed}
+        (copy / "config.yaml").write_text(yaml.safe_dump(config))
+        tell(copy, load_data(RunFolder(copy).config(), ExactVerifier()).train)
+    status, out, _ = command("mine", "--n", 2, "--trained-on")
+    assert (status, "note: lens-seed" in out) == (0, False)
+    title = "lens, with and without the questions that are in one or another of the runs' 2 trai"
+    assert title in out
 
 
 def test_overlap_of_two_files(command: Command, questions: Path, tmp_path: Path) -> None:
@@ -482,9 +683,20 @@ def test_overlap_of_two_files(command: Command, questions: Path, tmp_path: Path)
     assert ["all", "1", "2", "10", "20.0%"] in lines
     assert ["level", "4", "1", "1", "5", "20.0%"] in lines
     assert ["the", "other", "way", "round", "1", "2", "2", "100.0%"] in lines
+    assert lines[1] == ["exact", "all", "copies", "of", "share"]
     assert Path("runs/overlap/questions-in-other.csv").read_text(encoding="utf-8") == (
         "id,level,match,other\nq0,4,exact,x\nq5,5,normalised,y\n"
     )
+
+
+def test_overlaps_of_sets_whose_names_have_dots_are_two_files(
+    command: Command, questions: Path
+) -> None:
+    for name in ("set.v1.jsonl", "set.v2.jsonl"):
+        shutil.copy(questions, name)
+        assert command("overlap", name, questions)[0] == 0
+    found = sorted(path.name for path in Path("runs/overlap").iterdir())
+    assert found == ["set.v1-in-questions.csv", "set.v2-in-questions.csv"]
 
 
 def test_a_signal_while_the_table_is_made(
@@ -526,6 +738,11 @@ def test_a_signal_while_the_table_is_made(
         (["--baseline", "grpo"], "--baseline: no method 'grpo' here"),
         (["--set", "rollout.temperature=0.6"], "pass@k is measured at temperature 1"),
         (["--set", "rollout.top_p=0.9"], "top_p"),
+        (["--set", "eval.n=4"], "eval.n can't be set here: give --n instead"),
+        (["--set", "seed=4"], "seed can't be set here: give --seed instead"),
+        (["--out", ""], "--out is empty: name a folder"),
+        (["overlap", "tiny", "tiny", "--out", ""], "--out is empty: name a file"),
+        (["study"], "no model to evaluate; those below do: give study/seed*/"),
         (["--set", "nonsense"], "write KEY=VALUE"),
         (["--config", "tinny"], "did you mean 'tiny'?"),
         (["--engine", "vllm"], "vLLM needs a GPU"),
@@ -550,6 +767,7 @@ def test_bad_input_is_one_line(
     command: Command, tmp_path: Path, qwen2: Path, arguments: list[Any], message: str
 ) -> None:
     (tmp_path / "empty").mkdir()
+    write_run(tmp_path / "study/seed0/grpo-seed0", seed=0)
     (tmp_path / "model").symlink_to(qwen2)
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "bad.jsonl").write_text("{", encoding="utf-8")
@@ -592,6 +810,63 @@ def test_a_spoilt_evaluation_is_not_gone_on_with(
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("kept", [1, {"config": 1, "manifest": {}}, {"manifest": {}}])
+def test_what_an_evaluation_keeps_of_a_run_may_be_damaged(command: Command, kept: Any) -> None:
+    assert command("--questions", 1, "--n", 2)[0] == 0
+    path = Path("runs/evaluate/tiny/evaluation.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"training": kept}))
+    status, _, err = command("--from", "runs/evaluate")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "evaluation.json is damaged: training holds no config and manifest" in err
+
+
+def test_a_full_disk_behind_the_console_is_one_line(tmp_path: Path) -> None:
+    write_run(tmp_path / "lens-seed0")
+    paths = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "lens_ref.evaluate", "--from", "lens-seed0"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=paths
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: cannot write what is shown: No space left on device")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_same_paths_in_another_spelling_are_the_same_evaluation(
+    command: Command, questions: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(POLICY_DIR, tmp_path / "model")
+    shutil.copy(questions, "questions.jsonl")
+    asked = ["--questions", 1, "--n", 2, "--config", "tiny"]
+    assert command("model", "--data", "questions.jsonl", *asked)[0] == 0
+    for model, data in (
+        (tmp_path / "model", tmp_path / "questions.jsonl"),
+        ("./model/", "./questions.jsonl"),
+    ):
+        status, _, err = command(model, "--data", data, *asked)
+        assert (status, err) == (0, "")
+    shutil.copy("questions.jsonl", "others.jsonl")
+    status, _, err = command("model", "--data", "others.jsonl", *asked)
+    assert (status, "was begun with data.source = questions.jsonl" in err) == (2, True)
+
+
+def test_a_run_without_a_checkpoint_is_left_out_beside_others(
+    command: Command, full_run: Path, tmp_path: Path
+) -> None:
+    for seed in (3, 4):
+        shutil.copytree(full_run, tmp_path / f"mine/lens-seed{seed}")
+    shutil.rmtree(tmp_path / "mine/lens-seed4/checkpoints")
+    status, out, err = command("mine", "--n", 2)
+    note = "note: mine/lens-seed4 has no intact checkpoint to evaluate: left out"
+    assert (status, err, note in out.splitlines()) == (0, "", True)
+    assert note in Path("runs/evaluate/table.txt").read_text("utf-8").splitlines()
+    assert command("mine/lens-seed3", "mine/lens-seed4", "--n", 2)[0] == 2  # named itself
+    shutil.rmtree(tmp_path / "mine/lens-seed3/checkpoints")
+    status, _, err = command("mine", "--n", 2)
+    assert (status, "mine/lens-seed3 has no intact checkpoint to evaluate" in err) == (2, True)
+
+
 def test_damaged_checkpoints_are_refused(full_run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "lens-seed3"
     shutil.copytree(full_run, copy)
@@ -612,6 +887,48 @@ def test_no_other_model_takes_the_place_of_a_whole_one(full_run: Path) -> None:
     for path in (full_run, full_run / "checkpoints/step-8", weights, Path("tiny")):
         with pytest.raises(UserError, match=r"whole model: --model .* is the base of adapters"):
             target(path, **{"model.path": "tiny"})
+
+
+@pytest.fixture
+def other_base(tmp_path: Path) -> Path:
+    """The bundled policy with one weight moved."""
+    folder = tmp_path / "other-base"
+    shutil.copytree(POLICY_DIR, folder)
+    (path,) = folder.glob("*.safetensors")
+    tensors = load_file(path)
+    next(iter(tensors.values())).view(-1)[0] += 0.5
+    save_file(tensors, path, {"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("option", ["--model", "--set"])
+def test_a_runs_adapter_over_another_base_is_refused(
+    command: Command, adapter_run: Path, other_base: Path, option: str
+) -> None:
+    """It would be asked under its own name, and is another policy."""
+    base = ["--model", other_base] if option == "--model" else ["--set", f"model.path={other_base}"]
+    for path in (adapter_run, adapter_run / "checkpoints/step-4/policy"):
+        status, out, err = command(path, "--questions", 1, "--n", 2, *base)
+        assert (status, err.count("\n")) == (2, 1)
+        assert f"was trained over tiny, and {other_base} holds other weights (sha256 " in err
+        assert "question 0/" not in out
+
+
+def test_a_runs_adapter_over_its_own_base_elsewhere(
+    command: Command, adapter_run: Path, other_base: Path, tmp_path: Path
+) -> None:
+    """A run that does not say what it was trained over is evaluated, with a note."""
+    shutil.copytree(POLICY_DIR, tmp_path / "moved")
+    arguments = ["--questions", 1, "--n", 2]
+    status, out, _ = command(adapter_run, *arguments, "--model", "moved")
+    assert (status, "nothing tells" in out) == (0, False)
+    copy = tmp_path / "lens-seed7"
+    shutil.copytree(adapter_run, copy)
+    (copy / "manifest.json").unlink()
+    status, out, _ = command(copy, *arguments, "--model", other_base)
+    note = f"note: lens-seed7: nothing tells whether it was trained over {other_base}"
+    assert (status, note in out.splitlines()) == (0, True)
+    assert "nothing tells" not in command(copy, *arguments, "--out", "own")[1]
 
 
 @pytest.mark.parametrize(

@@ -553,6 +553,22 @@ def test_a_samplers_memory_sets_no_runs_apart() -> None:
     assert report_data.differing_settings(one, two) == []
 
 
+def test_collect_says_where_the_runs_of_a_study_are(tmp_path: Path) -> None:
+    make_run(tmp_path / "study/seed0", "grpo")
+    with pytest.raises(UserError, match=r"nor does it hold any; those below do: give .*/seed\*/$"):
+        collect.collect([tmp_path / "study"], tmp_path / "out")
+    (tmp_path / "study/seed0").rename(tmp_path / "study/mine")
+    with pytest.raises(UserError, match=r"give .*/study/\*/$"):
+        collect.collect([tmp_path / "study"], tmp_path / "out")
+
+
+def test_an_adapter_sets_runs_apart() -> None:
+    """None in one config, a group of settings in the other."""
+    one, two = ({"model": {"path": "x", "lora": lora}} for lora in (None, {"r": 8}))
+    assert report_data.differing_settings(one, two) == ["model.lora"]
+    assert report_data.differing_settings(two, one) == ["model.lora"]
+
+
 def _cut(path: Path) -> None:
     rows = path.read_text("utf-8").splitlines()
     path.write_text("\n".join([*rows[:-2], rows[-1]]) + "\n", "utf-8")

@@ -179,6 +179,15 @@ def test_verifiable_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         ("$(2,3)$", "$(23)$", False),
         ("$3+4$", "$3-4$", False),
         (r"$\leftarrow$", r"$\arrow$", False),
+        (r"$\frac{1}{2}$", r"$\frac 12$", True),
+        (r"$\frac{1}{23}$", r"$\frac1{23}$", True),
+        (r"$\dfrac{\pi}{2}$", r"$\dfrac\pi2$", True),
+        (r"$\frac{m\sqrt{n}}{r}$", r"$\frac{m\sqrt n}r$", True),
+        (r"$90^{\circ}, \overline{r_1}, 1{,}000$", r"$90^\circ, \overline{r}_1, 1,000$", True),
+        (r"$\frac{1}{23}$", r"$\frac{12}{3}$", False),
+        (r"$\frac{a}{bc}$", r"$\frac{ab}{c}$", False),
+        (r"$\binom{10}{2}$", r"$\binom{1}{02}$", False),
+        (r"$2^{3}4$", r"$2^{34}$", False),
     ],
 )
 def test_copies_of_a_problem_differ_in_spacing(one: str, other: str, same: bool) -> None:
