@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 import pytest
@@ -39,7 +40,7 @@ def test_a_seed_that_was_begun_is_resumed(tmp_path: Path) -> None:
     ("method", "message"),
     [
         ("lens:groups=mixed", "was begun without lens:groups=mixed: "),
-        ("lense", "--method: unknown"),
+        ("lense", "unknown method 'lense': did you mean 'lens'?"),
     ],
 )
 def test_an_arm_that_a_seed_was_begun_without_is_told_before_anything_trains(
@@ -65,22 +66,36 @@ from lens_ref.tiny import study
 
 child = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
 study.command = lambda out, seed, methods: [sys.executable, "-c", child, str(out / f"pid{seed}")]
-study.main(["--out", sys.argv[1], "--seeds", "3"])
+raise SystemExit(study.main(["--out", sys.argv[1], "--seeds", "3"]))
 """
 """Two seeds at work, one that waits."""
 
 
-def test_sigterm_ends_what_trains_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sent", "status", "said"),
+    [
+        (signal.SIGTERM, -signal.SIGTERM, ""),
+        (signal.SIGINT, 130, "stopped: the same command goes on\n"),
+    ],
+)
+def test_a_signal_to_the_study_ends_what_trains_too(
+    sent: signal.Signals, status: int, said: str, tmp_path: Path
+) -> None:
     arguments = [sys.executable, "-c", STOPPED, str(tmp_path)]
-    with subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(
+        arguments, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes
+    ) as process:
         try:
             deadline = time.monotonic() + 120
             while not all(_text(tmp_path / f"pid{seed}") for seed in (0, 1)):
                 assert process.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            process.terminate()
-            assert process.wait(60) == -signal.SIGTERM
+            process.send_signal(sent)
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, err) == (status, said)
+            assert sorted(out.splitlines()) == ["seed 0: stopped", "seed 1: stopped"]
             alive = [psutil.pid_exists(int(_text(tmp_path / f"pid{seed}"))) for seed in (0, 1)]
             assert alive == [False, False]
             assert not (tmp_path / "pid2").exists()
@@ -105,7 +120,8 @@ def test_one_failure_is_told_and_stops_no_other_seed(
 ) -> None:
     started: list[str] = []
 
-    def call(command: list[str], env: dict[str, str], **_: object) -> int:
+    def call(command: list[str], env: dict[str, str], stdout: TextIO, **_: object) -> int:
+        print("what it says last", file=stdout, flush=True)
         assert env["OMP_NUM_THREADS"] == "1"
         seed = command[command.index("--seed") + 1]
         started.append(seed)
@@ -116,7 +132,18 @@ def test_one_failure_is_told_and_stops_no_other_seed(
     assert sorted(started) == ["0", "1", "2"]
     printed = capsys.readouterr().out
     assert printed.count("done") == (3 if failing is None else 2)
-    assert ("seed 1: exit status 5" in printed) == (failing == 1)
+    log = tmp_path / "new" / "seed1.log"
+    assert (f"seed 1: exit status 5, see {log}: what it says last\n" in printed) == (failing == 1)
+
+
+def test_a_method_that_there_is_not_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        study.main(["--out", str(tmp_path), "--method", "lens:presets=paper"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not list(tmp_path.glob("seed*"))
 
 
 @pytest.mark.parametrize("wrong", [["--seeds", "0"], ["--workers", "0"]])

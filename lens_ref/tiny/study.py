@@ -5,8 +5,8 @@
 
 Every seed is one session of `python -m lens_ref.train` in a process of its own: same seed, same
 questions, one method after the other. The committed 20 took 7.4 hours of one thread in all. Started
-again, it leaves finished seeds alone and goes on with the others. SIGTERM is passed on to what
-trains, which is waited for.
+again, it leaves finished seeds alone and goes on with the others. Ctrl-C and SIGTERM are passed on
+to what trains, which is waited for.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from lens_ref import extras
 
 extras.check_command(__name__, "the study")
 
-from lens_ref.rlvr.config import method_label
+from lens_ref.rlvr.config import load, method_label
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.run_folder import AGAIN, find_runs, refuse_secrets, writing
+from lens_ref.rlvr.untrusted import one_line
 from lens_ref.tiny.trainings import trainings
 
 METHODS = (
@@ -85,13 +86,23 @@ def run_seed(out: Path, seed: int, methods: Sequence[str]) -> int:
             stderr=subprocess.STDOUT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-    end = "done" if status == 0 else f"exit status {status}, see {log.name}"
+    if status == 0:
+        end = "done"
+    elif trainings.ending:
+        end = "stopped"
+    else:
+        end = f"exit status {status}, see {path}: {_last_line(path)}"
     print(f"seed {seed}: {end}", flush=True)
     return status
 
 
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return one_line(lines[-1])
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns 1 where a seed failed."""
+    """Run the command; returns 1 where a seed failed, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="python -m lens_ref.tiny.study", description=__doc__.splitlines()[0]
     )
@@ -106,6 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
         refuse_secrets({"--out": str(args.out), "--method": args.method})
         with writing(args.out, AGAIN):
             args.out.mkdir(parents=True, exist_ok=True)
+        load(overrides={"methods": list(args.method)})  # what is wrong with them is told once
         seeds = range(args.seeds)
         with alone_in(args.out), trainings.end_with_this_one():
             for seed in seeds:
@@ -114,6 +126,9 @@ def main(arguments: list[str] | None = None) -> int:
                 statuses = list(pool.map(lambda seed: run_seed(args.out, seed, args.method), seeds))
     except UserError as error:
         parser.exit(2, f"error: {error}\n")
+    except KeyboardInterrupt:
+        print("stopped: the same command goes on", file=sys.stderr)
+        return 130
     return int(any(statuses))
 
 
