@@ -135,6 +135,7 @@ def _run(args: argparse.Namespace, shares: bool) -> int:
 
 
 PLAN = ("n", "seed", "block")
+"""The options behind a `Plan`, which has their defaults."""
 
 
 def _idle_with_counts(args: argparse.Namespace) -> list[str]:

@@ -98,7 +98,7 @@ def notes(
         paired = {name for pair in c.pairs for name in pair}
         alone = [r.name for m in (c.method, c.baseline) for r in of[m] if r.name not in paired]
         if paired and alone:
-            pairs = "; ".join(f"{ours} and {theirs}" for ours, theirs in c.pairs)
+            pairs = _some([f"{ours} and {theirs}" for ours, theirs in c.pairs])
             lines.append(
                 f"{c.method} minus {c.baseline} is of the runs that share a seed ({pairs}); the "
                 f"tables count {', '.join(alone)} too"

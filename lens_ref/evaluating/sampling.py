@@ -7,6 +7,7 @@ done before: a resumed evaluation draws what an unbroken one would.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -193,7 +194,11 @@ def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, 
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two settings are the same path, spelled in two ways."""
-    return Path(str(one)).expanduser().resolve() == Path(str(other)).expanduser().resolve()
+    try:
+        one, other = (os.path.realpath(os.path.expanduser(str(path))) for path in (one, other))
+    except ValueError:  # no name that a file could have
+        return False
+    return bool(one == other)
 
 
 def _write(folder: Path, manifest: dict[str, Any]) -> None:

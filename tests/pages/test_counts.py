@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 from lens_ref import methods
-from lens_ref.evaluate import build_parser
 from lens_ref.evaluating import questions, resampling
+from lens_ref.evaluating.sampling import Plan
 from lens_ref.reporting.paper import published
 from lens_ref.reporting.settings import at_end
 from lens_ref.rlvr.config import Config, load
@@ -230,7 +230,7 @@ STATED: list[Stated] = [
     ("docs/evaluation.md", "{:.1f} % of levels 4 and 5", lambda: 100 * HARD_SHARED / HARD),
     ("docs/evaluation.md", "{:,} resamples", lambda: RESAMPLES),
     ("docs/evaluation.md", "Up to {} questions that differ", lambda: resampling.ENUMERATED),
-    ("docs/evaluation.md", "(`--n`, default {})", lambda: build_parser().get_default("n")),
+    ("docs/evaluation.md", "(`--n`, default {})", lambda: Plan().n),
     ("docs/verifier.md", "at most {:,} characters", lambda: MAX_ANSWER_CHARS),
     ("docs/verifier.md", "at most {} levels deep", lambda: grading.MAX_DEPTH),
     ("docs/verifier.md", "at most {} characters", lambda: algebra.MAX_EXPRESSION_CHARS),
