@@ -29,7 +29,7 @@ from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, read_runs
 from lens_ref.rlvr.report_figures import common_seeds
 from lens_ref.rlvr.report_verdict import bounds, counted, percent, signed
-from lens_ref.rlvr.statistics import Interval, detectable, moving_average, t_interval
+from lens_ref.rlvr.statistics import Interval, detectable, moving_average, seeds_interval
 
 ORIGINS = {
     "4d9033c59a332300cc87589924c18c6f8260838e115bbd46ed26a29b7634c9f0": (
@@ -146,11 +146,19 @@ def difference(setting: Setting, label: str, k: int = 1) -> Estimate | None:
     return setting.difference(label, f"pass@{k}")
 
 
-def as_interval(found: Estimate) -> Interval:
-    """Of an estimate that has one."""
-    assert found.low is not None
-    assert found.high is not None
+def as_interval(found: Estimate) -> Interval | None:
+    """That of an estimate; None where it has none."""
+    if found.low is None or found.high is None:
+        return None
     return Interval(found.mean, found.low, found.high)
+
+
+def with_interval(found: Estimate | None) -> str:
+    """A cell: the difference and, where there is one, its interval."""
+    if found is None:
+        return ""
+    its = as_interval(found)
+    return signed(found.mean) if its is None else interval(its)
 
 
 def largest_k(setting: Setting) -> int:
@@ -171,7 +179,7 @@ def by_arm(setting: Setting, found: dict[str, Estimate | None]) -> str:
         cells = [name, str(len(runs))]
         for j, its in ((1, found[label]), (k, difference(setting, label, k))):
             cells += [mean_rate(runs, f"pass@{j}", rate) for rate in (before, at_end)]
-            cells.append(interval(as_interval(its)) if its else "")
+            cells.append(with_interval(its))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n\n".join(("\n".join(rows), *intervals_are(setting, found)))
 
@@ -185,7 +193,10 @@ def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[s
     """What the intervals are over; where that is questions, what the seeds say one by one."""
     of_seeds = [label for label, it in found.items() if it and it.over == "seeds"]
     of_questions = [label for label, it in found.items() if it and it.over == "questions"]
+    of_none = [display(label) for label, it in found.items() if it and as_interval(it) is None]
     said = []
+    if of_none:
+        said.append(f"No interval, as every seed gave the same difference: {'; '.join(of_none)}.")
     if of_seeds:
         said.append(
             "Student's intervals over seeds, each alone, paired with GRPO's. Minus GRPO by seed, "
@@ -257,12 +268,15 @@ def apart(setting: Setting, labels: Sequence[str]) -> list[str]:
 
 def with_seeds(changes: np.ndarray) -> str:
     """Student's interval, where there is one, to be said after another figure."""
-    return f", over the seeds {bounds(t_interval(changes))}" if len(changes) > 1 else ""
+    over = seeds_interval(changes)
+    return f", over the seeds {bounds(over)}" if over else ""
 
 
 def told(setting: Setting, label: str, change: Estimate) -> str:
     """The difference from GRPO and what can be said of it: of methods, over enough seeds only."""
     found = as_interval(change)
+    if found is None:
+        return f"{signed(change.mean)} points with each of {counted(change.n, 'seed')}: no interval"
     if change.over == "seeds":
         return in_words(found)
     changes = setting.seed_differences(label)
@@ -287,7 +301,9 @@ def verdicts(
         if it and it.over != "seeds"
     ]
     enough = {
-        names[label]: as_interval(it) for label, it in found.items() if it and it.over == "seeds"
+        names[label]: its
+        for label, it in found.items()
+        if it and it.over == "seeds" and (its := as_interval(it))
     }
     return [*few, *([f"{together_in_words(enough)}."] if enough else [])]
 

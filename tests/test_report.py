@@ -276,6 +276,22 @@ def test_one_seed_without_counts_has_no_interval(tmp_path: Path) -> None:
     assert (change.mean, change.low, change.n) == (25.0, None, 1)
 
 
+def test_seeds_that_all_agree_have_no_interval(tmp_path: Path) -> None:
+    for seed, grpo in enumerate((0.25, 0.36)):
+        make_run(tmp_path / "r" / f"g{seed}", "grpo", grpo, seed)
+        make_run(tmp_path / "r" / f"l{seed}", "lens", grpo + 0.02, seed)
+    change = only_setting(tmp_path / "r").difference("lens")
+    assert change is not None
+    assert (change.low, change.high, change.n, change.over) == (None, None, 2, "")
+    text = written(tmp_path / "out", tmp_path / "r")
+    assert "LENS as printed 2 seeds +2.0 +2.0" in text
+    assert "LENS as printed: no interval over 2 seeds, since each of them gives +2.0 points" in text
+    assert "[+2.0, +2.0]" not in text
+    row = pd.read_csv(tmp_path / "out" / "our_runs.csv").iloc[-1]
+    assert (row["quantity"], row["interval over"]) == ("difference from GRPO", "none")
+    assert row[["low", "high"]].isna().all()
+
+
 def test_runs_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     make_run(tmp_path / "a", "grpo", 0.5)
     make_run(tmp_path / "b", "lens", 0.6, changes={"optimizer.lr": 1e-3})

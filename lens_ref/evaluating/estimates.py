@@ -18,7 +18,7 @@ from lens_ref.evaluating.trainings import Training
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS, level_groups
 from lens_ref.rlvr.report_data import differences
-from lens_ref.rlvr.statistics import Interval, t_interval
+from lens_ref.rlvr.statistics import Interval, seeds_interval
 
 _NAME = re.compile(r"(.+)-seed(\d+)(.*)")
 HARD = "level 4-5"
@@ -95,7 +95,7 @@ class Estimate:
 
     mean: float
     questions: Interval | None  # over test questions; None with fewer than two
-    seeds: Interval | None  # over training runs; None with fewer than two
+    seeds: Interval | None  # over training runs; None with fewer than two, or no spread
     p: float | None = None  # of a difference: sign-flip test over questions
 
 
@@ -248,7 +248,7 @@ def _estimates(values: np.ndarray) -> list[Estimate]:
     if len(over_questions) > 1:
         intervals = list(bootstrap(over_questions))
     return [
-        Estimate(float(runs.mean()), interval, t_interval(runs) if len(runs) > 1 else None)
+        Estimate(float(runs.mean()), interval, seeds_interval(runs))
         for runs, interval in zip(over_runs.T, intervals, strict=True)
     ]
 

@@ -34,7 +34,9 @@ LEGEND = (
     "pass@k in %, unbiased; pass@1 is the accuracy averaged over all answers. In brackets: 95 % "
     f"intervals, over questions by bootstrap ({RESAMPLES:,} resamples)"
 )
-SEEDS_LEGEND = ", on a line of their own over training seeds by Student's t"
+SEEDS_LEGEND = (
+    ", on a line of their own over training seeds by Student's t, none where all gave the same"
+)
 COMPARISON_LEGEND = (
     "Differences on the same questions, in percentage points, with 95 % intervals over questions "
     "(paired bootstrap); p: sign-flip test of the differences by question, not corrected for the "

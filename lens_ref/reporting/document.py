@@ -164,8 +164,10 @@ SETTING_CURVES = (
 )
 DIFFERENCES = (
     "pass@k of each method minus GRPO's after the last update, on the same seeds; an interval that "
-    "crosses the line at 0 tells no difference."
+    "crosses the line at 0 tells no difference. No bar: a single seed, or the same difference with "
+    "each."
 )
+OVER_SEEDS = "95 % interval over seeds, none where all gave the same"
 OVERLAP = (
     "Beware: about 1,000 questions of DAPO are problems of the MATH test set, so numbers of this "
     "table, the paper's and ours, are partly of questions trained on "
@@ -173,7 +175,7 @@ OVERLAP = (
 )
 TABLE_NOTE = (
     "Ours: mean over runs after the last update, with the 95 % interval over seeds in brackets if "
-    "there are several; the last column pairs runs of the same seed."
+    "there are several that differ; the last column pairs runs of the same seed."
 )
 
 
@@ -240,7 +242,7 @@ def _paper_table(filled: tables.Filled) -> str:
 def _setting(found: Reproduction, setting: Setting, out: Path) -> Iterator[str]:
     yield f"<h3>{as_html(setting.title)}</h3>"
     yield "".join(f"<p>{as_html(said)}</p>" for said in found.verdicts(setting))
-    yield "<p class=note>pass@k after the last update, in %: mean and 95 % interval over seeds.</p>"
+    yield f"<p class=note>pass@k after the last update, in %: mean and {OVER_SEEDS}.</p>"
     yield table(*tables.accuracy_rows(setting))
     header, rows = tables.difference_rows(setting)
     if rows:

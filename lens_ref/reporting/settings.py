@@ -23,7 +23,7 @@ from lens_ref.rlvr.report_data import (
     label_order,
 )
 from lens_ref.rlvr.report_verdict import question_rates, seed_pairs
-from lens_ref.rlvr.statistics import Interval, bootstrap_interval, t_interval
+from lens_ref.rlvr.statistics import Interval, bootstrap_interval, seeds_interval
 from lens_ref.rlvr.untrusted import one_line
 
 HARD = "4-5"
@@ -47,14 +47,16 @@ class Estimate:
 
 
 def over_seeds(values: Sequence[float] | np.ndarray) -> Estimate | None:
-    """The mean with Student's interval, without one for a single seed, None for none."""
+    """The mean with Student's interval, without one for a single seed or where all gave the same;
+    None for none."""
     array = np.asarray(values, dtype=np.float64)
     array = array[~np.isnan(array)]
     if array.size == 0:
         return None
-    if array.size == 1:
-        return Estimate(float(array[0]), None, None, 1, "")
-    return Estimate.of(t_interval(array), array.size, "seeds")
+    interval = seeds_interval(array)
+    if interval is None:
+        return Estimate(float(array.mean()), None, None, array.size, "")
+    return Estimate.of(interval, array.size, "seeds")
 
 
 def named_seeds(seeds: Iterable[int]) -> str:

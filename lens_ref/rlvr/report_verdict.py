@@ -17,7 +17,7 @@ from lens_ref.rlvr.report_data import (
     display,
     label_order,
 )
-from lens_ref.rlvr.statistics import RESAMPLES, Interval, bootstrap_interval, t_interval
+from lens_ref.rlvr.statistics import RESAMPLES, Interval, bootstrap_interval, seeds_interval
 
 FEW_QUESTIONS = 20
 ONE_SEED = (
@@ -201,7 +201,13 @@ def _compare_seeds(committed: Committed, label: str, where: str) -> Statement:
             f"{name}: one seed only,",
             f"with {signed(100 * change[0])} points against GRPO {where}: no interval.",
         )
-    difference = t_interval(change).times(100)
+    interval = seeds_interval(change)
+    if interval is None:
+        return Statement(
+            f"{name}: no interval over {len(change)} seeds,",
+            f"since each of them gives {signed(100 * change[0])} points against GRPO {where}.",
+        )
+    difference = interval.times(100)
     if difference.covers_zero:
         conclusion = f"{name} does not beat GRPO, nor GRPO it: no difference can be told."
     elif difference.mean > 0:

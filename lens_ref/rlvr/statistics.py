@@ -13,6 +13,7 @@ import numpy as np
 from scipy import optimize, stats
 
 RESAMPLES = 10_000
+SAME = 1e-9  # rounding sets equal values no further apart
 CHUNK = 4_000_000  # random indices drawn at once, 32 MB
 
 
@@ -78,6 +79,13 @@ def t_interval(values: Sequence[float] | np.ndarray) -> Interval:
     mean = float(array.mean())
     half = float(stats.t.ppf(0.975, array.size - 1) * array.std(ddof=1) / np.sqrt(array.size))
     return Interval(mean, mean - half, mean + half)
+
+
+def seeds_interval(values: Sequence[float] | np.ndarray) -> Interval | None:
+    """`t_interval` over training seeds; None with fewer than two, or where all gave the same: an
+    interval without width would claim a certainty that no few seeds give."""
+    array = np.asarray(values, dtype=np.float64)
+    return t_interval(array) if array.size > 1 and np.ptp(array) > SAME else None
 
 
 def paired_power(effect: float, spread: float, n: int) -> float:

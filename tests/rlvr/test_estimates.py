@@ -179,6 +179,14 @@ def test_the_interval_over_seeds_is_students() -> None:
     assert (found.questions.low, found.questions.high) == pytest.approx((0.3, 0.3))
 
 
+def test_seeds_that_all_agree_have_no_interval_over_seeds() -> None:
+    runs = [Evaluated(f"lens-seed{seed}", counts(1, 2)) for seed in (0, 1)]
+    (group,) = groups(runs)
+    assert group.estimates["all", 1].seeds is None
+    said = pages.text([group], [], None)
+    assert "over training seeds by Student's t, none where all gave the same." in said
+
+
 def test_runs_are_compared_with_those_of_their_seed() -> None:
     lens, grpo = groups(
         [

@@ -245,10 +245,20 @@ def test_over_the_seeds_of_the_runs_themselves(tmp_path: Path) -> None:
     assert "One seed" not in text
 
 
+def test_seeds_that_all_agree_have_no_interval(tmp_path: Path) -> None:
+    for seed, right in enumerate((1, 2)):
+        make_run(tmp_path / "r", "grpo", seed, correct={0: [1] * 20, 4: [right] * 20})
+        make_run(tmp_path / "r", "lens", seed, correct={0: [1] * 20, 4: [right + 1] * 20})
+    text = text_of(write_report(tmp_path / "r"))
+    said = "since each of them gives +25.0 points against GRPO (these runs, update 4)."
+    assert f"LENS as printed: no interval over 2 seeds, {said}" in text
+    assert "LENS as printed is better" not in text
+
+
 def test_over_seeds(tmp_path: Path, committed: Path) -> None:
     # LENS − GRPO: 25, 0, −25 points: mean 0, s = 25, ± 4.302653 · 25 / √3 = 62.1
-    # the preset: 50, 50, 50
-    finals = {"grpo": [1, 1, 2], "lens": [2, 1, 1], "lens-negative_std": [3, 3, 4]}
+    # the preset: 50, 75, 50
+    finals = {"grpo": [1, 1, 2], "lens": [2, 1, 1], "lens-negative_std": [3, 4, 4]}
     put_committed(committed, tmp_path, finals)
     make_run(tmp_path / "r", "grpo", correct={0: [1] * 20, 4: [1] * 20})
     make_run(tmp_path / "r", "lens", correct={0: [1] * 20, 4: [2] * 20}, ratio=0.001)
@@ -258,7 +268,7 @@ def test_over_seeds(tmp_path: Path, committed: Path) -> None:
     assert "Over 3 seeds, LENS as printed does not beat GRPO, nor GRPO it" in text
     assert "a difference of 0.0 points, 95 % interval [−62.1, +62.1] over seeds" in text
     assert "Over 3 seeds, LENS negative_std is better than GRPO." in text
-    assert "is 33.3 % (GRPO) and 83.3 % (LENS negative_std), a difference of +50.0" in text
+    assert "is 33.3 % (GRPO) and 91.7 % (LENS negative_std), a difference of +58.3" in text
     assert "at the same settings" in text
 
 

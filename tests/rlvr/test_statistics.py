@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lens_ref.rlvr.statistics import detectable, holm, paired_power
+from lens_ref.rlvr.statistics import detectable, holm, paired_power, seeds_interval, t_interval
+
+
+@pytest.mark.parametrize("values", [[], [0.1], [0.1, 0.1, 0.1], [0.36 - 0.34, 0.27 - 0.25]])
+def test_no_spread_no_interval(values: list[float]) -> None:
+    assert seeds_interval(values) is None
+
+
+def test_the_smallest_spread_of_real_answers_has_one() -> None:
+    values = [0.5, 0.5, 0.5 + 1 / (16 * 5000)]
+    assert seeds_interval(values) == t_interval(values)
 
 
 def test_the_power_of_textbooks() -> None:
