@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from lens_ref import report
-from lens_ref.reporting import document, paper, tables
+from lens_ref.reporting import document, paper, run_figures, tables
 from lens_ref.reporting.find import find
 from lens_ref.reporting.settings import Setting, grouped
 from lens_ref.rlvr import collect, report_figures
@@ -244,9 +244,15 @@ def test_means_and_paired_differences_over_seeds(tmp_path: Path) -> None:
     assert change is not None
     assert (change.mean, change.low, change.high) == pytest.approx((0, -62.1035, 62.1035), abs=1e-3)
     assert (change.n, change.over) == (3, "seeds")
-    mean = setting.accuracy("grpo", "pass@16", "4-5")
+    mean = setting.accuracy("grpo", "pass@16", "4-5")  # ± 4.302653 · 25 / √12 = 35.9
     assert mean is not None
     assert mean.mean == pytest.approx(100 / 3 - 5 + 15)
+    assert (mean.low, mean.high) == pytest.approx((7.4778, 79.1889), abs=1e-3)
+    low = setting.accuracy("grpo", "pass@1")  # 33.3 ± 35.9: a rate has no interval below 0
+    assert low is not None
+    assert (low.low, low.high) == pytest.approx((0, 69.1889), abs=1e-3)
+    drawn = run_figures.curve(setting.of("grpo"), "all")
+    assert (drawn[2][-1], drawn[3][-1]) == pytest.approx((0, 69.1889), abs=1e-3)
     text = written(tmp_path / "out", tmp_path / "r")
     assert "Over 3 seeds, LENS as printed does not beat GRPO, nor GRPO it" in text
     assert "over seeds (these runs, update 4)" in text

@@ -131,7 +131,7 @@ class Group:
         return {
             (name, k): estimate
             for name, chosen in self.sets.items()
-            for k, estimate in zip(self.ks, _estimates(self.rates[:, chosen]), strict=True)
+            for k, estimate in zip(self.ks, _rate_estimates(self.rates[:, chosen]), strict=True)
         }
 
 
@@ -250,6 +250,14 @@ def _estimates(values: np.ndarray) -> list[Estimate]:
     return [
         Estimate(float(runs.mean()), interval, seeds_interval(runs))
         for runs, interval in zip(over_runs.T, intervals, strict=True)
+    ]
+
+
+def _rate_estimates(rates: np.ndarray) -> list[Estimate]:
+    """Of `[R, Q, K]` rates: the intervals over seeds are cut at 0 and 1."""
+    return [
+        replace(one, seeds=one.seeds.within(0, 1)) if one.seeds else one
+        for one in _estimates(rates)
     ]
 
 

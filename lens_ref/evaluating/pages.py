@@ -35,7 +35,8 @@ LEGEND = (
     f"intervals, over questions by bootstrap ({RESAMPLES:,} resamples)"
 )
 SEEDS_LEGEND = (
-    ", on a line of their own over training seeds by Student's t, none where all gave the same"
+    ", on a line of their own over training seeds by Student's t, cut at 0 and 100 %, none "
+    "where all gave the same"
 )
 COMPARISON_LEGEND = (
     "Differences on the same questions, in percentage points, with 95 % intervals over questions "

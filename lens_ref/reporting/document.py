@@ -144,7 +144,7 @@ NEGATIVE_GROUPS = (
     "Share of groups in which every answer is wrong while GRPO trains. Thick bars: the two numbers "
     "that the paper's text gives for its figure, near the beginning and at the end; the curve "
     "between them is a picture without numbers. Lines: our GRPO runs, averaged over the last "
-    "updates; shaded: 95 % interval over seeds."
+    "updates; shaded: 95 % interval over seeds, cut at 0 and 100 %."
 )
 OPTIMAL_POLICY = (
     "From reward probabilities to an optimal policy: of six options A and B are right; "
@@ -160,22 +160,23 @@ CURVES = (
 )
 SETTING_CURVES = (
     "pass@1 on the test questions while training, each method beside GRPO: mean over seeds, shaded "
-    "95 % interval over seeds."
+    "95 % interval over seeds, cut at 0 and 100 %."
 )
 DIFFERENCES = (
     "pass@k of each method minus GRPO's after the last update, on the same seeds; an interval that "
     "crosses the line at 0 tells no difference. No bar: a single seed, or the same difference with "
     "each."
 )
-OVER_SEEDS = "95 % interval over seeds, none where all gave the same"
+OVER_SEEDS = "95 % interval over seeds, cut at 0 and 100 %, none where all gave the same"
 OVERLAP = (
     "Beware: about 1,000 questions of DAPO are problems of the MATH test set, so numbers of this "
     "table, the paper's and ours, are partly of questions trained on "
     "(configs/paper/math-dapo-clean.yaml leaves them out)."
 )
 TABLE_NOTE = (
-    "Ours: mean over runs after the last update, with the 95 % interval over seeds in brackets if "
-    "there are several that differ; the last column pairs runs of the same seed."
+    "Ours: mean over runs after the last update, with the 95 % interval over seeds in brackets "
+    "(cut at 0 and 100 %) if there are several that differ; the last column pairs runs of the "
+    "same seed."
 )
 
 

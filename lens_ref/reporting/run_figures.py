@@ -38,7 +38,7 @@ def curve(runs: Sequence[Run], level: str) -> Curve:
     """pass@1 in % at every update at which all runs were evaluated."""
     tables = [run.evals[run.evals["level"] == level].set_index("step")["pass@1"] for run in runs]
     table = 100 * pd.concat(tables, axis=1, join="inner").sort_index()
-    found = [over_seeds(row) for row in table.dropna().to_numpy()]
+    found = [over_seeds(row, rates=True) for row in table.dropna().to_numpy()]
     estimates = [e for e in found if e is not None]
     return (
         table.dropna().index.to_numpy(dtype=float),
@@ -136,7 +136,7 @@ def _draw_share(axes: Axes, runs: Sequence[Run], look: Style, label: str) -> Non
     smooth = [
         moving_average(100 * run.metrics["negative_share"].to_numpy(), WINDOW) for run in runs
     ]
-    found = [e for e in map(over_seeds, np.array(smooth).T) if e is not None]
+    found = [e for x in np.array(smooth).T if (e := over_seeds(x, rates=True)) is not None]
     x = 100 * np.arange(1, len(found) + 1) / len(found)
     mean = np.array([e.mean for e in found])
     low = np.array([e.mean if e.low is None else e.low for e in found])

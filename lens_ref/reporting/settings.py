@@ -46,9 +46,13 @@ class Estimate:
         return Estimate(interval.mean, interval.low, interval.high, n, over)
 
 
-def over_seeds(values: Sequence[float] | np.ndarray) -> Estimate | None:
+def over_seeds(values: Sequence[float] | np.ndarray, rates: bool = False) -> Estimate | None:
     """The mean with Student's interval, without one for a single seed or where all gave the same;
-    None for none."""
+    None for none.
+
+    Args:
+        rates: the values are rates in %, and the interval is cut at 0 and 100.
+    """
     array = np.asarray(values, dtype=np.float64)
     array = array[~np.isnan(array)]
     if array.size == 0:
@@ -56,7 +60,7 @@ def over_seeds(values: Sequence[float] | np.ndarray) -> Estimate | None:
     interval = seeds_interval(array)
     if interval is None:
         return Estimate(float(array.mean()), None, None, array.size, "")
-    return Estimate.of(interval, array.size, "seeds")
+    return Estimate.of(interval.within(0, 100) if rates else interval, array.size, "seeds")
 
 
 def named_seeds(seeds: Iterable[int]) -> str:
@@ -103,7 +107,8 @@ class Setting:
 
     def accuracy(self, label: str, column: str = "pass@1", level: str = "all") -> Estimate | None:
         """pass@k in % after the last update, over the seeds of a method."""
-        return over_seeds(100 * np.array([at_end(run, column, level) for run in self.of(label)]))
+        rates = [100 * at_end(run, column, level) for run in self.of(label)]
+        return over_seeds(rates, rates=True)
 
     def difference(self, label: str, column: str = "pass@1", level: str = "all") -> Estimate | None:
         """pass@k of a method minus that of GRPO, in points, paired: over seeds, or with one common

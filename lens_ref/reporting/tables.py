@@ -77,7 +77,7 @@ def fill(table: paper.PaperTable, runs: Sequence[Run]) -> Filled:
             Cell(
                 column,
                 published[table.name, row.label, column],
-                over_seeds([100 * at_end(run, column) for run in standing[row]]),
+                over_seeds([100 * at_end(run, column) for run in standing[row]], rates=True),
             )
             for column in paper.PASS
         )

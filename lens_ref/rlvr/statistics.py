@@ -34,6 +34,11 @@ class Interval:
         """In another unit: 100 turns shares into percentage points."""
         return Interval(self.mean * factor, self.low * factor, self.high * factor)
 
+    def within(self, least: float, most: float) -> Interval:
+        """Cut at the ends of what is possible, which Student's interval of a rate may pass; for
+        rates alone, intervals of differences stay whole."""
+        return Interval(self.mean, max(least, self.low), min(most, self.high))
+
 
 def bootstrap_interval(
     values: Sequence[float] | np.ndarray, resamples: int = RESAMPLES, seed: int = 0

@@ -168,13 +168,18 @@ def test_evaluations_after_different_updates_are_told() -> None:
 
 
 def test_the_interval_over_seeds_is_students() -> None:
-    """Means .2 and .4: s/√2 = .1, and t with one degree of freedom is 12.7062."""
+    """Means .2 and .4: s/√2 = .1, and t with one degree of freedom is 12.7062: −.97 to 1.57, cut
+    at 0 and 1. Of a third run with .3, s/√3 = .0577 and t is 4.3027."""
     runs = [Evaluated("lens-seed0", counts(1, 1, n=5)), Evaluated("lens-seed7", counts(2, 2, n=5))]
     (group,) = groups(runs)
     found = group.estimates["all", 1]
     assert (group.method, found.mean) == ("lens", pytest.approx(0.3))
     assert found.seeds is not None
-    assert (found.seeds.low, found.seeds.high) == pytest.approx((-0.97062, 1.57062), abs=1e-5)
+    assert (found.seeds.low, found.seeds.high) == (0.0, 1.0)
+    (group,) = groups([*runs, Evaluated("lens-seed9", counts(1, 2, n=5))])
+    between = group.estimates["all", 1].seeds
+    assert between is not None
+    assert (between.low, between.high) == pytest.approx((0.05159, 0.54841), abs=1e-5)
     assert found.questions is not None
     assert (found.questions.low, found.questions.high) == pytest.approx((0.3, 0.3))
 
@@ -184,7 +189,7 @@ def test_seeds_that_all_agree_have_no_interval_over_seeds() -> None:
     (group,) = groups(runs)
     assert group.estimates["all", 1].seeds is None
     said = pages.text([group], [], None)
-    assert "over training seeds by Student's t, none where all gave the same." in said
+    assert "over training seeds by Student's t, cut at 0 and 100 %, none" in said
 
 
 def test_runs_are_compared_with_those_of_their_seed() -> None:
