@@ -108,7 +108,8 @@ def common_seeds(runs: Iterable[Run]) -> set[int]:
 def pass_at_1(
     runs: list[Run], committed: Committed | None, style: dict[str, Style]
 ) -> Figure | str:
-    """pass@1 on the test questions, intervals over questions, over bands over seeds."""
+    """pass@1 on the test questions, intervals over questions, over bands over seeds. Between a
+    first and a last evaluation alone the line is faint: it only says which two belong together."""
     runs = [run for run in runs if len(run.counts)]
     if not runs:
         return "No run was evaluated on test questions, so there is no pass@1 curve."
@@ -122,11 +123,13 @@ def pass_at_1(
     for i, run in enumerate(runs):
         look, steps = style[run.label], sorted(set(run.counts["step"]))
         intervals = [_interval(question_rates(run.counts, step)) for step in steps]
+        x = np.array(steps) + shift * (i - (len(runs) - 1) / 2)
+        means, joined = [one.mean for one in intervals], len(steps) > 2
+        if not joined:
+            axes.plot(x, means, color=look.color, ls=look.line, lw=0.8, alpha=0.35)
         axes.errorbar(
-            np.array(steps) + shift * (i - (len(runs) - 1) / 2),
-            [x.mean for x in intervals],
-            yerr=arms(intervals),
-            color=look.color, ls=look.line, marker=look.marker, ms=5, lw=1.8,
+            x, means, yerr=arms(intervals),
+            color=look.color, ls=look.line if joined else "", marker=look.marker, ms=5, lw=1.8,
             elinewidth=0.9, capsize=3,
             label=look_name(run, runs),
         )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from lens_ref.reporting.settings import same_setting
@@ -357,6 +358,21 @@ def test_an_old_figure_goes_when_there_is_nothing_to_draw(tmp_path: Path) -> Non
 
 
 # --- the page
+
+
+@pytest.mark.parametrize(("evaluations", "line"), [(2, 0.8), (3, 1.8)])
+def test_a_line_from_before_to_after_is_faint(
+    tmp_path: Path, evaluations: int, line: float
+) -> None:
+    """The two marked points alone were measured."""
+    make_run(tmp_path, "grpo", correct={step: [1, 2] for step in range(evaluations)}, of=20)
+    runs = report_data.read_runs(tmp_path)
+    figure = report_figures.pass_at_1(runs, None, report_figures.styles(["grpo"]))
+    assert isinstance(figure, Figure)
+    curves = [x for x in figure.axes[0].lines if len(x.get_xdata()) == evaluations]
+    joined = [x for x in curves if x.get_linestyle() != "None" and x.get_marker() in ("None", "o")]
+    assert [x.get_linewidth() for x in joined] == [line]
+    assert [x.get_alpha() for x in curves if x.get_marker() == "o"] == [None]
 
 
 def test_figures_are_drawn_and_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
