@@ -384,6 +384,26 @@ def test_pieces_and_other_manifests_are_passed_over(tmp_path: Path) -> None:
     assert "No finished run of another setting was found." in text
 
 
+@pytest.mark.parametrize("whole", [".", "a", "z"])
+def test_whole_runs_win_over_collected_ones(
+    whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever folder's name comes first, and where both lie in one."""
+    for method, correct in (("grpo", [1, 2]), ("lens", [2, 4])):
+        make_run(tmp_path / "m" / whole / f"{method}-seed0", method, 0.5, correct=correct)
+    collect.collect([tmp_path / "m" / whole], tmp_path / "collected")
+    (tmp_path / "collected").rename(tmp_path / "k")
+    for file in (tmp_path / "k").iterdir():
+        file.rename(tmp_path / "m" / file.name)
+    monkeypatch.chdir(tmp_path)
+    found = document.reproduction([Path("m")])
+    assert [run.whole for run in found.found.finished] == [True, True]
+    assert only_setting(tmp_path / "m").over_questions("lens") is not None
+    (said,) = found.notes()
+    others = f"{Path('m') / whole} has whole ones of the same method, seed and settings"
+    assert said == f"2 collected runs of m left out, as {others}: grpo-seed0, lens-seed0"
+
+
 def test_a_run_named_twice_is_read_once(tmp_path: Path) -> None:
     path = make_run(tmp_path / "a", "grpo", 0.5)
     found = find([path, tmp_path], tmp_path)
@@ -418,6 +438,12 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     half = make_run(tmp_path / "half", "grpo", 0.5)
     (half / "metrics.csv").write_text("step,reward\n1,0.1\n")
     assert "its manifest says 4 updates, its metrics.csv 1; copy it again" in refused(half)
+    (half / "manifest.json").unlink()
+    said = "half is half a run: it has no manifest.json"
+    assert said in refused(half)
+    for more in ([], ["--whole"]):  # in the same words
+        assert collect.main([str(half), "--out", str(tmp_path / "collected"), *more]) == 2
+        assert said in capsys.readouterr().err
     (half / "manifest.json").write_text('{"status": "fin')
     assert "manifest.json is damaged" in refused(half)
     (half / "manifest.json").unlink()

@@ -112,13 +112,15 @@ class Reproduction:
 
 def _left_out(double: Sequence[tuple[Run, Run]]) -> Iterator[str]:
     """Which runs were found again elsewhere, a sentence for every two folders."""
-    folders: dict[tuple[Path, Path], list[str]] = {}
+    folders: dict[tuple[Path, Path, bool], list[str]] = {}
     for run, twin in double:
-        folders.setdefault((run.path.parent, twin.path.parent), []).append(run.path.name)
-    for (folder, other), names in folders.items():
+        collected = twin.whole and not run.whole
+        folders.setdefault((run.path.parent, twin.path.parent, collected), []).append(run.path.name)
+    for (folder, other, collected), names in folders.items():
+        kind, rest = ("collected run", "whole ones") if collected else ("run", "others")
         yield (
-            f"{counted(len(names), 'run')} of {nearby(folder)} left out, as {nearby(other)} has "
-            f"others of the same method, seed and settings: {', '.join(names)}"
+            f"{counted(len(names), kind)} of {nearby(folder)} left out, as {nearby(other)} has "
+            f"{rest} of the same method, seed and settings: {', '.join(names)}"
         )
 
 

@@ -1,5 +1,6 @@
 """The runs that a report is made of: whole run folders, found by their manifest.json at any depth,
-and collected ones (`curves.csv`, `updates.csv`, `manifests.json` of `lens_ref.rlvr.collect`).
+and collected ones (`curves.csv`, `updates.csv`, `manifests.json` of `lens_ref.rlvr.collect`). Of a
+run that is there in both ways the whole one is read, which tells more.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from lens_ref.rlvr.report_data import (
     Run,
     read_run,
     read_table,
+    require_manifest,
     run_order,
 )
 
@@ -67,8 +69,8 @@ def find(runs: Sequence[Path] = (), results: Path | None = None) -> Found:
         if not results.is_dir():
             raise UserError(f"no folder {results} with results; name one with --results")
         read += _below(results)
-    once = {run.path.resolve(): run for run in read}
-    ordered = sorted(once.values(), key=run_order)
+    once = {(run.path.resolve(), run.whole): run for run in read}
+    ordered = sorted(once.values(), key=lambda run: (*run_order(run), not run.whole))
     finished, double = _once([run for run in ordered if run.finished])
     return Found(tuple(finished), tuple(run for run in ordered if not run.finished), tuple(double))
 
@@ -109,16 +111,11 @@ def _below(folder: Path) -> Iterator[Run]:
 
 def _is_run(folder: Path) -> bool:
     """Whether a folder with a config or a manifest is a run; UserError on half of one."""
-    has_config = (folder / "config.yaml").is_file()
+    if (folder / "config.yaml").is_file():
+        require_manifest(folder)
+        return True
     path = folder / "manifest.json"
     manifest = read_json(path, COPY_AGAIN) if path.is_file() else None
-    if has_config and manifest is not None:
-        return True
-    if has_config:
-        raise UserError(
-            f"{folder} is half a run: it has no manifest.json, which training writes when it "
-            f"begins; start it with --resume {folder}, or move it away"
-        )
     if isinstance(manifest, dict) and manifest.keys() >= MANIFEST_KEYS:
         raise UserError(f"{folder} is half a run: it has no config.yaml; copy it again")
     return False
@@ -175,6 +172,7 @@ def _collected(folder: Path) -> Iterator[Run]:
                 evals=of(curves),
                 counts=pd.DataFrame(columns=evaluation.COUNT_COLUMNS),
                 samples=[],
+                whole=False,
             )
         )
 

@@ -35,6 +35,7 @@ from lens_ref.rlvr.report_data import (
     differences,
     read_run,
     read_runs,
+    require_manifest,
     run_order,
 )
 from lens_ref.rlvr.report_page import write_figure
@@ -109,9 +110,14 @@ def copy_whole(parents: Sequence[Path], out: Path) -> tuple[list[Run], list[str]
 
 
 def _read(parents: Sequence[Path], out: Path) -> list[Run]:
-    """All runs of the parents, none of which is to be written over."""
+    """All runs of the parents, none of which is to be written over.
+
+    Raises:
+        UserError: one would be, has no manifest, or is damaged.
+    """
     runs = [read_run(folder.path) for parent in parents for folder in find_runs(parent)]
     for run in runs:
+        require_manifest(run.path)
         if out.resolve() in (run.path.resolve(), run.path.resolve().parent):
             raise UserError(f"--out {out} holds {run.path.name}, which is to be collected")
     return runs

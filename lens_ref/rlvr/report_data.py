@@ -17,6 +17,7 @@ import pandas as pd
 
 from lens_ref.resources import find
 from lens_ref.rlvr import evaluation
+from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import (
     COPY_AGAIN,
     Line,
@@ -62,6 +63,7 @@ class Run:
     evals: pd.DataFrame  # pass@k by step and level
     counts: pd.DataFrame  # correct answers by step and test question
     samples: list[dict[str, Any]]
+    whole: bool = True  # a folder of its own, not rows of collected files
 
     @property
     def step(self) -> int:
@@ -185,6 +187,19 @@ def read_run(path: Path) -> Run:
         counts=read_table(path / "eval_counts.csv", evaluation.COUNT_COLUMNS),
         samples=[line.value for line in read_jsonl(path / "samples.jsonl", COPY_AGAIN)],
     )
+
+
+def require_manifest(folder: Path) -> None:
+    """For those who count finished runs alone, which only a manifest tells.
+
+    Raises:
+        UserError: a run folder has none.
+    """
+    if not (folder / "manifest.json").is_file():
+        raise UserError(
+            f"{folder} is half a run: it has no manifest.json, which training writes when it "
+            f"begins; start it with --resume {folder}, or move it away"
+        )
 
 
 UPDATE_KEY, CURVE_KEY = ("step",), ("step", "level")
