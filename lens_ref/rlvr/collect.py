@@ -10,7 +10,6 @@ and no answer. Beside the runs it draws the figures of a report on all of them.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -26,6 +25,7 @@ extras.check_command(__name__, "collecting runs")
 import yaml
 from matplotlib.figure import Figure
 
+from lens_ref.command_line import OneLineParser
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import COPY_AGAIN, csv_text, read_csv
 from lens_ref.rlvr.report_data import (
@@ -195,7 +195,7 @@ def _csv(columns: Sequence[str], rows: Iterable[dict[str, str]]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m lens_ref.rlvr.collect",
         description="Collect finished runs of several seeds into curves.csv, updates.csv and "
         "manifests.json.",

@@ -605,6 +605,13 @@ def _again(path: Path) -> None:
     path.write_text("\n".join([*rows, rows[-1]]) + "\n", "utf-8")
 
 
+def test_collecting_refuses_wrong_options_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        collect.main(["runs", "--out", "out", "--hole"])
+    said = "error: unrecognized arguments: --hole (see --help)\n"
+    assert (left.value.code, capsys.readouterr().err) == (2, said)
+
+
 @pytest.mark.parametrize("whole", [[], ["--whole"]])
 @pytest.mark.parametrize(
     ("name", "harm", "message"),
