@@ -58,8 +58,9 @@ def _run(args: argparse.Namespace, results: Path | None) -> int:
     refuse_secrets({"--out": str(args.out)})
     found = document.reproduction(args.runs, results)
     for run in (*found.found.finished, *found.found.unfinished):
-        if run.path.is_dir() and run.path.resolve().parent == args.out.resolve():
-            raise UserError(f"--out {args.out} holds training runs, with a report of their own")
+        if run.path.resolve().parent == args.out.resolve():
+            what = "training runs, with a report of their own" if run.whole else "collected runs"
+            raise UserError(f"--out {args.out} holds {what}")
     path = document.write(found, args.out)
     print(printable(found.coverage()))
     for note in found.notes():

@@ -419,6 +419,10 @@ def test_the_report_of_a_training_is_not_written_over(
     assert report.main([str(tmp_path / "r"), "--out", str(tmp_path / "r")]) == 2
     assert "holds training runs, with a report of their own" in capsys.readouterr().err
     assert (tmp_path / "r" / "report.html").read_text() == "with samples"
+    collect.collect([tmp_path / "r"], tmp_path / "c")
+    assert report.main(["--results", str(tmp_path / "c"), "--out", str(tmp_path / "c")]) == 2
+    assert "holds collected runs" in capsys.readouterr().err
+    assert not (tmp_path / "c" / "report.html").exists()
 
 
 def test_bad_input_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
