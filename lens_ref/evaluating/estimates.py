@@ -22,6 +22,8 @@ from lens_ref.rlvr.statistics import Interval, seeds_interval
 
 _NAME = re.compile(r"(.+)-seed(\d+)(.*)")
 HARD = "level 4-5"
+ASKED = ("eval", "data.test", "data.test_questions", "test questions", "rollout.batch_rows")
+"""Of a run's settings and hashes: of what it was asked, and how many answers at a time."""
 CLEAN, TRAINED = ", not trained on", ", trained on"
 PARTS = tuple(name + suffix for name in ("all", HARD) for suffix in (CLEAN, TRAINED))
 """Sets that an overlap adds."""
@@ -166,10 +168,16 @@ def by_method(evaluated: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:
     return found
 
 
-def _check_alike(run: Evaluated, other: Evaluated) -> None:
+def trained_apart(run: Evaluated, other: Evaluated) -> list[str]:
+    """What two runs were trained with, method and seed aside, that differs, as far as it is known:
+    how each evaluated itself meanwhile is no part of it."""
     if run.trained is None or other.trained is None:
-        return
-    if different := differences(other.trained, run.trained):
+        return []
+    return differences(other.trained, run.trained, but=ASKED)
+
+
+def _check_alike(run: Evaluated, other: Evaluated) -> None:
+    if different := trained_apart(run, other):
         raise UserError(
             f"{other.name} and {run.name} are both of {run.method} by their names, yet differ in "
             f"{', '.join(different)}: rename one, or look at each alone"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lens_ref.evaluating.columns import aligned, as_csv
@@ -16,6 +16,7 @@ from lens_ref.evaluating.estimates import (
     Evaluated,
     Group,
     Overlap,
+    trained_apart,
 )
 from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_verdict import signed
@@ -106,7 +107,21 @@ def notes(
                 f"{c.method} minus {c.baseline} is of the runs that share a seed ({pairs}); the "
                 f"tables count {', '.join(alone)} too"
             )
+        lines += _unlike(c, of)
     return list(map(one_line, lines))
+
+
+def _unlike(c: Comparison, of: Mapping[str, Sequence[Evaluated]]) -> Iterator[str]:
+    """What two methods differ in besides themselves."""
+    ours, theirs = of[c.method], of[c.baseline]
+    named = {run.name: run for run in (*ours, *theirs)}
+    seeds = [{run.seed for run in runs} for runs in (ours, theirs)]
+    if None not in seeds[0] | seeds[1] and not seeds[0] & seeds[1]:
+        yield f"{c.method} and {c.baseline} share no seed: their differences are not paired by it"
+    pairs = [(named[a], named[b]) for a, b in c.pairs] or [(ours[0], theirs[0])]
+    apart = dict.fromkeys(key for a, b in pairs for key in trained_apart(a, b))
+    if apart:
+        yield f"{c.method} and {c.baseline} differ in more than the method: {', '.join(apart)}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -169,7 +169,9 @@ def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, 
     if before is not None:
         theirs = flat(before["settings"])
         for key, value in flat(settings).items():
-            if theirs.get(key) != value and not (key in PATHS and _same(theirs.get(key), value)):
+            moved = key == "model" and settings["weights"]["model"] is not None  # its hash tells
+            same = moved or (key in PATHS and _same(theirs.get(key), value))
+            if theirs.get(key) != value and not same:
                 raise UserError(
                     f"{folder} was begun with {key} = {theirs.get(key)}, not {value}: give the "
                     "same options again, or choose another --out"

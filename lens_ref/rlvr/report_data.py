@@ -45,6 +45,7 @@ INCIDENTAL = (
     *("methods", "seed", "steps", "device", "checkpoint", "verifier"),
     *("rollout.vllm.memory_share", "rollout.vllm.cache_gb", "rollout.vllm.sleep"),
     *("model.gradient_checkpointing", "model.memory_gb", "model.compile"),
+    "loss.micro_batch_tokens",
 )
 """Settings in which runs may differ and still be compared update by update."""
 
@@ -278,7 +279,11 @@ def read_committed(folder: str = "tiny_study") -> Committed | None:
 def differing_settings(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     """The dotted names of the settings that both configs have and that differ, incidental ones
     aside. A setting that only one has came with another version and says nothing."""
-    return [key for key in _differing(a, b) if not {key, key.split(".")[0]} & {*INCIDENTAL}]
+    return [key for key in _differing(a, b) if not _within(key, INCIDENTAL)]
+
+
+def _within(key: str, names: Iterable[str]) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def _differing(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> Iterator[str]:
@@ -300,12 +305,17 @@ class Trained(Protocol):
     def manifest(self) -> dict[str, Any]: ...
 
 
-def differences(a: Trained, b: Trained) -> list[str]:
-    """What two runs differ in besides method and seed."""
+def differences(a: Trained, b: Trained, but: Iterable[str] = ()) -> list[str]:
+    """What two runs differ in besides method and seed, and besides some settings: by their dotted
+    names or the sections that they are in. Of base weights the hashes tell, where both have one,
+    wherever they lay."""
     different = differing_settings(a.config, b.config)
+    if all((run.manifest.get("policy") or {}).get("sha256") for run in (a, b)):
+        different = [key for key in different if key != "model.path"]
     if a.config.get("steps") != b.config.get("steps"):
         different.append("steps")
-    return different + differing_hashes(a, b)
+    but = tuple(but)
+    return [key for key in different + differing_hashes(a, b) if not _within(key, but)]
 
 
 def differing_hashes(a: Trained, b: Trained) -> list[str]:

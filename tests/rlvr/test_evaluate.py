@@ -410,17 +410,66 @@ def test_runs_of_other_settings_are_no_seeds_of_one_method(
 
 @pytest.mark.parametrize(
     ("config", "differ"),
-    [({"seed": 2}, None), ({"steps": 9}, "steps"), ({"data": {"train": "x"}}, "data.train")],
+    [
+        ({"seed": 2}, None),
+        ({"steps": 9}, "steps"),
+        ({"data": {"train": "x"}}, "data.train"),
+        ({"eval": {"n": 8, "every": 2}, "loss": {"micro_batch_tokens": 4096}}, None),
+        ({"data": {"train": "tiny", "test_questions": 20}, "rollout": {"batch_rows": 64}}, None),
+        ({"model": {"path": "elsewhere"}}, None),
+        ({"model": {"path": "elsewhere", "sha256": "b"}}, "weights"),
+        ({"model": {"path": "elsewhere", "sha256": None}}, "model.path"),
+    ],
 )
 def test_what_the_runs_of_a_method_may_differ_in(
     command: Command, tmp_path: Path, config: dict[str, Any], differ: str | None
 ) -> None:
-    first = {"seed": 1, "steps": 8, "data": {"train": "tiny"}, "device": "cpu"}
-    write_run(tmp_path / "mine/lens-seed1", **first)
-    write_run(tmp_path / "mine/lens-seed2", **{**first, "device": "cuda", **config})
+    """The base's hash tells more than its path; how a run evaluated itself is no part of it."""
+    first = {
+        "seed": 1, "steps": 8, "data": {"train": "tiny", "test_questions": 9}, "device": "cpu",
+        "eval": {"n": 4, "every": 4}, "loss": {"micro_batch_tokens": 0},
+        "rollout": {"batch_rows": 8}, "model": {"path": "here"},
+    }  # fmt: skip
+    second = {**first, "device": "cuda", **config}
+    for seed, settings in enumerate((first, second), 1):
+        weights = settings["model"].pop("sha256", "a")
+        path = write_run(tmp_path / f"mine/lens-seed{seed}", **settings)
+        (path / "manifest.json").write_text(json.dumps({"policy": {"sha256": weights}}))
     status, out, err = command("--from", "mine")
     assert (status, "lens (2 runs)" in out) == ((0, True) if differ is None else (2, False))
     assert differ is None or f"differ in {differ}: rename one" in err
+
+
+@pytest.mark.parametrize(
+    ("seed", "lr", "told"),
+    [
+        (0, 1e-4, []),
+        (0, 1e-2, ["lens and grpo differ in more than the method: optimizer.lr"]),
+        (1, 1e-4, ["lens and grpo share no seed: their differences are not paired by it"]),
+    ],
+)
+def test_what_sets_two_methods_apart_besides_them_is_told(
+    command: Command, tmp_path: Path, seed: int, lr: float, told: list[str]
+) -> None:
+    for name, k, rate in (("grpo", 0, 1e-4), ("lens", seed, lr)):
+        settings = {"methods": [name], "seed": k, "steps": 8, "optimizer": {"lr": rate}}
+        test = {"questions": 3, "sha256": "a"}
+        write_run(tmp_path / f"mine/{name}-seed{k}", test=test, **settings)
+    status, out, err = command("--from", "mine")
+    assert (status, err, "lens minus grpo" in out) == (0, "", True)
+    notes = [line.removeprefix("note: ") for line in out.splitlines() if line.startswith("note: ")]
+    assert [note for note in notes if note.startswith("lens and grpo")] == told
+
+
+def test_a_run_that_was_moved_goes_on_in_the_same_folder(
+    command: Command, full_run: Path, tmp_path: Path
+) -> None:
+    """The hash says that its weights are the same."""
+    shutil.copytree(full_run, tmp_path / "a/lens-seed3")
+    assert command("a/lens-seed3", "--n", 2)[0] == 0
+    (tmp_path / "a").rename(tmp_path / "b")
+    status, _, err = command("b/lens-seed3", "--n", 2)
+    assert (status, err) == (0, "")
 
 
 def test_names_take_as_much_of_the_path_as_tells_them_apart() -> None:
