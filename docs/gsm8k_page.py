@@ -203,7 +203,7 @@ def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[s
             "and from where on so many seeds with this spread find a true difference in pass@1 "
             "(80 % power; in brackets, with the ends of the spread's own 95 % interval):\n\n"
             + "\n".join(
-                f"- {by_seed(setting, label)}{limits(setting, label)}" for label in of_seeds
+                f"- {by_seed(setting, label)}{from_where(setting, label)}" for label in of_seeds
             )
         )
     if of_questions:
@@ -220,7 +220,7 @@ def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[s
     return said
 
 
-def limits(setting: Setting, label: str) -> str:
+def from_where(setting: Setting, label: str) -> str:
     """What `found_by` finds, to be said after the differences by seed."""
     found = found_by(setting, label)
     return f". From {found[0]:.1f} points on ({found[1]:.1f} to {found[2]:.1f})." if found else "."

@@ -19,7 +19,7 @@ from lens_ref.evaluating.estimates import (
     trained_apart,
 )
 from lens_ref.rlvr.evaluation import KS
-from lens_ref.rlvr.report_verdict import signed
+from lens_ref.rlvr.report_verdict import counted, signed
 from lens_ref.rlvr.statistics import RESAMPLES, Interval
 from lens_ref.rlvr.untrusted import one_line, printable
 
@@ -76,8 +76,7 @@ def notes(
                 f"{run.name}: only the {used} of its {len(run.counts)} questions that all have"
             )
     for number in sorted({run.dropped for run in evaluated} - {0}):
-        some = f"{number} question{'s' * (number > 1)}"
-        lines.append(f"left out, for an answer that can't be parsed: {some}")
+        lines.append(f"left out, for an answer that can't be parsed: {counted(number, 'question')}")
     unknown = [run.name for run in evaluated if run.data is None]
     if unknown and len(evaluated) > 1:
         lines.append(
@@ -98,23 +97,23 @@ def notes(
             least = min(count.n for run in group.runs for count in run.counts)
             lines.append(f"{group.method}: {least} answers a question, too few for a larger k")
     of = {group.method: group.runs for group in groups}
-    for c in comparisons:
-        paired = {name for pair in c.pairs for name in pair}
-        alone = [r.name for m in (c.method, c.baseline) for r in of[m] if r.name not in paired]
-        if paired and alone:
-            pairs = _some([f"{ours} and {theirs}" for ours, theirs in c.pairs])
-            lines.append(
-                f"{c.method} minus {c.baseline} is of the runs that share a seed ({pairs}); the "
-                f"tables count {', '.join(alone)} too"
-            )
-        lines += _unlike(c, of)
+    for comparison in comparisons:
+        lines += _of_comparison(comparison, of)
     return list(map(one_line, lines))
 
 
-def _unlike(c: Comparison, of: Mapping[str, Sequence[Evaluated]]) -> Iterator[str]:
-    """What two methods differ in besides themselves."""
+def _of_comparison(c: Comparison, of: Mapping[str, Sequence[Evaluated]]) -> Iterator[str]:
+    """Which runs a difference leaves out, and what two methods differ in besides themselves."""
     ours, theirs = of[c.method], of[c.baseline]
     named = {run.name: run for run in (*ours, *theirs)}
+    paired = {name for pair in c.pairs for name in pair}
+    alone = [name for name in named if name not in paired]
+    if paired and alone:
+        shown = _some([f"{a} and {b}" for a, b in c.pairs])
+        yield (
+            f"{c.method} minus {c.baseline} is of the runs that share a seed ({shown}); the tables "
+            f"count {', '.join(alone)} too"
+        )
     seeds = [{run.seed for run in runs} for runs in (ours, theirs)]
     if None not in seeds[0] | seeds[1] and not seeds[0] & seeds[1]:
         yield f"{c.method} and {c.baseline} share no seed: their differences are not paired by it"

@@ -305,7 +305,7 @@ class Trained(Protocol):
     def manifest(self) -> dict[str, Any]: ...
 
 
-def differences(a: Trained, b: Trained, but: Iterable[str] = ()) -> list[str]:
+def differences(a: Trained, b: Trained, but: Sequence[str] = ()) -> list[str]:
     """What two runs differ in besides method and seed, and besides some settings: by their dotted
     names or the sections that they are in. Of base weights the hashes tell, where both have one,
     wherever they lay."""
@@ -314,7 +314,6 @@ def differences(a: Trained, b: Trained, but: Iterable[str] = ()) -> list[str]:
         different = [key for key in different if key != "model.path"]
     if a.config.get("steps") != b.config.get("steps"):
         different.append("steps")
-    but = tuple(but)
     return [key for key in different + differing_hashes(a, b) if not _within(key, but)]
 
 

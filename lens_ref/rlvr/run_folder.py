@@ -264,10 +264,10 @@ def command_line(module: str) -> str:
 def package_hash(root: Path = _PACKAGE) -> str:
     """SHA-256 over the names and contents of the package's modules: which code ran, also where no
     commit is known or the clone had changes."""
+    modules = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).as_posix()):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{path.relative_to(root).as_posix()} {content}\n".encode())
+    for name, path in sorted(modules.items()):
+        digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 

@@ -53,7 +53,7 @@ def command(out: Path, seed: int, methods: Sequence[str]) -> list[str] | None:
     if any(folder.glob("*/config.yaml")):
         runs = find_runs(folder)
         begun = {run.path.name for run in runs}
-        missing = [text for text in methods if f"{_label(text)}-seed{seed}" not in begun]
+        missing = [text for text in methods if f"{method_label(text)}-seed{seed}" not in begun]
         if missing:
             raise UserError(
                 f"{folder} was begun without {' '.join(missing)}: train that with another --out, "
@@ -63,13 +63,6 @@ def command(out: Path, seed: int, methods: Sequence[str]) -> list[str] | None:
         return None if finished else [*train, "--resume", str(folder)]
     given = ["--out", str(out), "--name", folder.name, "--seed", str(seed)]
     return [*train, *given, "--method", *methods]
-
-
-def _label(method: str) -> str:
-    try:
-        return method_label(method)
-    except ValueError as error:
-        raise UserError(f"--method: {error}") from None
 
 
 def run_seed(out: Path, seed: int, methods: Sequence[str]) -> int:
