@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -134,6 +135,31 @@ def test_one_failure_is_told_and_stops_no_other_seed(
     assert printed.count("done") == (3 if failing is None else 2)
     log = tmp_path / "new" / "seed1.log"
     assert (f"seed 1: exit status 5, see {log}: what it says last\n" in printed) == (failing == 1)
+
+
+def test_what_is_said_of_a_seed_is_one_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[str] = []
+
+    class Recorded(io.StringIO):
+        def write(self, text: str) -> int:
+            writes.append(text)
+            return len(text)
+
+    monkeypatch.setattr(study.trainings, "call", lambda *_, **__: 0)
+    monkeypatch.setattr(sys, "stdout", Recorded())
+    study.run_seed(tmp_path, 4, ["grpo"])
+    assert writes == ["seed 4: done\n"]  # in pieces, those of two threads would mix
+
+
+def test_a_seed_that_waits_is_not_begun_after_a_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(study.trainings, "ending", signal.SIGINT)
+    assert study.run_seed(tmp_path, 4, ["grpo"]) != 0
+    assert not list(tmp_path.iterdir())
+    assert capsys.readouterr().out == ""
 
 
 def test_a_method_that_there_is_not_is_told_once(

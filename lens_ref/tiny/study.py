@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -67,6 +68,8 @@ def command(out: Path, seed: int, methods: Sequence[str]) -> list[str] | None:
 
 def run_seed(out: Path, seed: int, methods: Sequence[str]) -> int:
     """Train one seed with one thread, its console in `seed<k>.log`; returns the exit status."""
+    if trainings.ending:
+        return -signal.SIGTERM
     train = command(out, seed, methods)
     if train is None:
         return 0
@@ -85,7 +88,8 @@ def run_seed(out: Path, seed: int, methods: Sequence[str]) -> int:
         end = "stopped"
     else:
         end = f"exit status {status}, see {path}: {_last_line(path)}"
-    print(f"seed {seed}: {end}", flush=True)
+    sys.stdout.write(f"seed {seed}: {end}\n")  # one write: two may end at once, in two threads
+    sys.stdout.flush()
     return status
 
 
