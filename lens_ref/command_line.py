@@ -1,4 +1,4 @@
-"""What the commands share: refusals of one line, and KEY=VALUE arguments."""
+"""What the commands share: refusals of one line, numbers, and KEY=VALUE arguments."""
 
 from __future__ import annotations
 
@@ -18,6 +18,21 @@ class OneLineParser(argparse.ArgumentParser):
         """Print `error: …` and exit with status 2."""
         shown = printable(redacted(message), keep="")
         self.exit(2, f"error: {shown} (see --help)\n")
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
+def unsigned(text: str) -> int:
+    """A whole number from 0."""
+    try:
+        return 0 if text == "0" else positive(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0") from None
 
 
 def one_line_errors(work: Callable[[], int], debug: bool, what: str, shortage: str) -> int:

@@ -14,19 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lens_ref import own_modules
-from lens_ref.command_line import OneLineParser, one_line_errors, settings
-
-
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
-
-
-def unsigned(text: str) -> int:
-    """A whole number from 0."""
-    return 0 if text == "0" else positive(text)
+from lens_ref.command_line import OneLineParser, one_line_errors, positive, settings, unsigned
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from lens_ref.command_line import OneLineParser, one_line_errors
 from lens_ref.resources import find
-from lens_ref.rlvr.untrusted import printable
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, results: Path | None) -> int:
     from lens_ref.reporting import document
+    from lens_ref.rlvr.console import console
     from lens_ref.rlvr.errors import UserError
     from lens_ref.rlvr.run_folder import refuse_secrets
 
@@ -62,10 +62,10 @@ def _run(args: argparse.Namespace, results: Path | None) -> int:
             what = "training runs, with a report of their own" if run.whole else "collected runs"
             raise UserError(f"--out {args.out} holds {what}")
     path = document.write(found, args.out)
-    print(printable(found.coverage()))
+    console.print(found.coverage())
     for note in found.notes():
-        print(printable(f"note: {note}"))
-    print(printable(f"report: {path}"))
+        console.print(f"note: {note}")
+    console.print(f"report: {path}")
     return 0
 
 

@@ -179,4 +179,4 @@ def test_nothing_to_do_is_refused(
     with pytest.raises(SystemExit) as end:
         study.main(["--out", str(tmp_path), *wrong])
     assert end.value.code == 2
-    assert "at least 1" in capsys.readouterr().err
+    assert "'0' is not a whole number from 1" in capsys.readouterr().err

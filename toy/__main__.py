@@ -10,6 +10,10 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from lens_ref.command_line import OneLineParser, unsigned
+from lens_ref.rlvr.console import PlainConsole
+from lens_ref.rlvr.errors import UserError
+from lens_ref.rlvr.untrusted import printable
 from toy import report
 from toy.experiments import FULL, QUICK
 from toy.runs import require_writable, run, write
@@ -18,7 +22,7 @@ from toy.tables import compare, read_table
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    p = argparse.ArgumentParser(
+    p = OneLineParser(
         prog="python -m toy",
         description="REINFORCE, GRPO, LENS and the exact likelihood objective on answer spaces "
         "small enough to enumerate.",
@@ -29,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument(
         "--seed-base",
-        type=int,
+        type=unsigned,
         default=0,
         metavar="N",
         help="the first seed; another base 100 away or more gives an independent run",
@@ -48,19 +52,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, or compare two runs.
 
     Returns:
-        The exit status: 0; 1 where two tables disagree or a file or folder can't be used; 130 after
-        Ctrl-C.
+        The exit status: 0; 1 where two tables disagree; 2 for a file or folder that can't be used;
+        130 after Ctrl-C.
     """
     args = parser().parse_args(arguments)
-    if args.seed_base < 0:
-        return _fail("--seed-base must be 0 or more")
-    console = Console()
+    console = PlainConsole()
     torch.set_num_threads(1)  # the tensors are tiny: more threads only wait for each other
     try:
         return _check(*args.check, console) if args.check else _run(args, console)
     except KeyboardInterrupt:
         print("\nstopped; nothing was written", file=sys.stderr)
         return 130
+    except UserError as error:
+        return _fail(str(error))
 
 
 def _run(args: argparse.Namespace, console: Console) -> int:
@@ -99,8 +103,8 @@ def _check(a: Path, b: Path, console: Console) -> int:
 
 
 def _fail(message: str) -> int:
-    print(f"toy: {message}", file=sys.stderr)
-    return 1
+    print(printable(f"error: {message}", keep=""), file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def show(results: Results, console: Console) -> None:
     console.print(_steps_table(summary))
     console.print(_accuracy_table(summary))
     console.print(_sequence_table(summary))
-    console.print("[bold]What to take from this[/bold]")
+    console.print("What to take from this", style="bold")
     for line in verdict(summary, results["flow"]):
         console.print(f"• {line}", highlight=False)
 

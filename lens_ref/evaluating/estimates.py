@@ -110,10 +110,14 @@ class Group:
     sets: Mapping[str, list[int]] = field(repr=False)
 
     @cached_property
+    def least(self) -> int:
+        """Answers to the question with fewest."""
+        return min(count.n for run in self.runs for count in run.counts)
+
+    @property
     def ks(self) -> tuple[int, ...]:
         """Every k with enough answers to all questions."""
-        least = min(count.n for run in self.runs for count in run.counts)
-        return tuple(k for k in KS if k <= least)
+        return tuple(k for k in KS if k <= self.least)
 
     @cached_property
     def rates(self) -> np.ndarray:
@@ -276,8 +280,8 @@ def _aligned(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
     for run in known[1:]:
         if run.data != known[0].data:
             raise UserError(
-                f"{known[0].name} and {run.name} were evaluated on different questions: evaluate "
-                "both on the same, or look at each alone"
+                f"{known[0].name} and {run.name} were evaluated on different questions"
+                f"{_sizes(known[0], run)}: evaluate both on the same, or look at each alone"
             )
     by_id = [{count.id: count for count in run.counts} for run in evaluated]
     common = [count.id for count in first.counts if all(count.id in ids for ids in by_id)]
@@ -295,6 +299,11 @@ def _aligned(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
         replace(run, counts=[ids[i] for i in common])
         for run, ids in zip(evaluated, by_id, strict=True)
     ]
+
+
+def _sizes(a: Evaluated, b: Evaluated) -> str:
+    sizes = (a.asked, b.asked)
+    return "" if None in sizes or a.asked == b.asked else f" ({a.asked} and {b.asked})"
 
 
 def _contradict(a: Count, b: Count) -> bool:

@@ -92,10 +92,12 @@ def notes(
     if len(steps) > 1:
         each = (f"{at} ({_some(names)})" for at, names in steps.items())
         lines.append(f"the runs were evaluated after different updates: {', '.join(each)}")
+    few: dict[int, list[str]] = {}
     for group in groups:
         if group.ks != KS:
-            least = min(count.n for run in group.runs for count in run.counts)
-            lines.append(f"{group.method}: {least} answers a question, too few for a larger k")
+            few.setdefault(group.least, []).append(group.method)
+    for n, names in few.items():
+        lines.append(f"{_some(names)}: {counted(n, 'answer')} a question, too few for a larger k")
     of = {group.method: group.runs for group in groups}
     for comparison in comparisons:
         lines += _of_comparison(comparison, of)

@@ -24,12 +24,13 @@ from lens_ref.evaluating.policies import Options, Target
 from lens_ref.evaluating.sampling import Plan
 from lens_ref.rlvr import memory
 from lens_ref.rlvr.config import Config
+from lens_ref.rlvr.console import console
 from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.policy import resolve_device
 from lens_ref.rlvr.run_folder import AGAIN, refuse_secrets, write_whole, writing
-from lens_ref.rlvr.session import console, progress_bar
+from lens_ref.rlvr.session import progress_bar
 from lens_ref.rlvr.stop import StopRequest
 from lens_ref.rlvr.tasks import Questions, load_questions, short_name
 from lens_ref.verifier import Verifier

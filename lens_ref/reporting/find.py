@@ -67,7 +67,8 @@ def find(runs: Sequence[Path] = (), results: Path | None = None) -> Found:
         read += below
     if results is not None:
         if not results.is_dir():
-            raise UserError(f"no folder {results} with results; name one with --results")
+            why = f"{results} is not a folder" if results.exists() else f"no folder {results}"
+            raise UserError(f"{why}; name one that holds results with --results")
         read += _below(results)
     once = {(run.path.resolve(), run.whole): run for run in read}
     ordered = sorted(once.values(), key=lambda run: (*run_order(run), not run.whole))

@@ -26,6 +26,7 @@ import yaml
 from matplotlib.figure import Figure
 
 from lens_ref.command_line import OneLineParser
+from lens_ref.rlvr.console import console
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.files import COPY_AGAIN, csv_text, read_csv
 from lens_ref.rlvr.report_data import (
@@ -39,9 +40,10 @@ from lens_ref.rlvr.report_data import (
     run_order,
 )
 from lens_ref.rlvr.report_page import write_figure
+from lens_ref.rlvr.report_verdict import counted
 from lens_ref.rlvr.run_folder import AGAIN, find_runs, refuse_secrets, write_whole, writing
 from lens_ref.rlvr.run_report import CAPTIONS, draw
-from lens_ref.rlvr.untrusted import printable, to_cell
+from lens_ref.rlvr.untrusted import to_cell
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])/(?:[^\s/]+/)*([^\s/]+)/?")
 
@@ -83,7 +85,7 @@ def copy_whole(parents: Sequence[Path], out: Path) -> tuple[list[Run], list[str]
     paths, and beside them the figures of a report over all runs that are then in `out`.
 
     Returns:
-        the runs that were copied, and why a figure is missing, if one is.
+        the runs that were copied, and notes: how many others `out` holds, why a figure is missing.
 
     Raises:
         UserError: an unfinished run, two runs of one name, a folder that can't be written.
@@ -106,7 +108,11 @@ def copy_whole(parents: Sequence[Path], out: Path) -> tuple[list[Run], list[str]
                     shutil.copy(run.path / name, folder / name)
                 else:  # one of an earlier copy would be of another run
                     (folder / name).unlink(missing_ok=True)
-    return runs, _draw(out)
+    drawn = read_runs(out)
+    notes = _draw(drawn, out)
+    if more := len(drawn) - len(runs):
+        notes.insert(0, f"{out} holds {counted(more, 'other run')} too")
+    return runs, notes
 
 
 def _read(parents: Sequence[Path], out: Path) -> list[Run]:
@@ -123,9 +129,8 @@ def _read(parents: Sequence[Path], out: Path) -> list[Run]:
     return runs
 
 
-def _draw(folder: Path) -> list[str]:
+def _draw(runs: list[Run], folder: Path) -> list[str]:
     """The figures of a report over all runs in a folder; returns why one is missing."""
-    runs = read_runs(folder)
     apart = {key for run in runs for key in differences(runs[0], run)}
     if apart:
         said = f"no figures, since the runs in {folder} differ in {', '.join(sorted(apart))}"
@@ -214,13 +219,13 @@ def main(arguments: list[str] | None = None) -> int:
             runs, said = copy_whole(args.parents, args.out)
         else:
             runs, said = collect(args.parents, args.out), []
+        names = ", ".join(run.path.name for run in runs)
+        console.print(f"{counted(len(runs), 'run')} → {args.out}: {names}")
+        for sentence in said:
+            console.print(f"note: {sentence}")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    names = ", ".join(run.path.name for run in runs)
-    print(printable(f"{len(runs)} runs → {args.out}: {names}"))
-    for sentence in said:
-        print(printable(f"note: {sentence}"))
     return 0
 
 

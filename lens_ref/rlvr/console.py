@@ -34,6 +34,8 @@ class PlainConsole(Console):
         except OSError as error:
             with suppress(OSError):  # what is left would be tried again at the end of the process
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+            self.begin_capture()  # else it would be tried again with the next line
+            self.end_capture()
             why = error.strerror or error
             raise UserError(f"cannot write what is shown: {why}; send it elsewhere") from None
 
@@ -47,3 +49,7 @@ class PlainConsole(Console):
         """As rich does, with the text of every segment made printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+console = PlainConsole(soft_wrap=True)
+"""What commands say goes here, a line in one write: two threads may say something at once."""

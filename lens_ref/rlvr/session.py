@@ -22,7 +22,7 @@ from lens_ref.core import Signal
 from lens_ref.rlvr import memory
 from lens_ref.rlvr.batch import Batch, Samples
 from lens_ref.rlvr.config import Config, load
-from lens_ref.rlvr.console import PlainConsole
+from lens_ref.rlvr.console import console
 from lens_ref.rlvr.errors import Interrupted, UserError
 from lens_ref.rlvr.layers import checkpoint_layers, keep_less
 from lens_ref.rlvr.lock import alone_in
@@ -37,7 +37,6 @@ from lens_ref.rlvr.trainer import Data, StopRequest, Trainer
 from lens_ref.rlvr.update import Updater
 from lens_ref.verifier import Verifier
 
-console = PlainConsole(soft_wrap=True)
 UNIFORM_UPDATES = 8
 """After so many updates in a row without a mixed group, the run says so."""
 LONGEST_NAME = 255

@@ -11,7 +11,6 @@ to what trains, which is waited for.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import signal
@@ -25,7 +24,9 @@ from lens_ref import extras
 
 extras.check_command(__name__, "the study")
 
+from lens_ref.command_line import OneLineParser, positive
 from lens_ref.rlvr.config import load, method_label
+from lens_ref.rlvr.console import console
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.lock import alone_in
 from lens_ref.rlvr.run_folder import AGAIN, find_runs, refuse_secrets, writing
@@ -88,8 +89,7 @@ def run_seed(out: Path, seed: int, methods: Sequence[str]) -> int:
         end = "stopped"
     else:
         end = f"exit status {status}, see {path}: {_last_line(path)}"
-    sys.stdout.write(f"seed {seed}: {end}\n")  # one write: two may end at once, in two threads
-    sys.stdout.flush()
+    console.print(f"seed {seed}: {end}")
     return status
 
 
@@ -100,16 +100,14 @@ def _last_line(log: Path) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns 1 where a seed failed, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m lens_ref.tiny.study", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--seeds", type=int, default=20, metavar="N", help="seeds 0 to N − 1")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="seeds at a time")
+    parser.add_argument("--seeds", type=positive, default=20, metavar="N", help="seeds 0 to N − 1")
+    parser.add_argument("--workers", type=positive, default=2, metavar="N", help="seeds at a time")
     parser.add_argument("--method", nargs="+", default=METHODS, metavar="METHOD")
     args = parser.parse_args(arguments)
-    if args.seeds < 1 or args.workers < 1:
-        parser.error("--seeds and --workers are at least 1")
     try:
         refuse_secrets({"--out": str(args.out), "--method": args.method})
         with writing(args.out, AGAIN):

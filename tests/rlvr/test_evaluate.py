@@ -537,6 +537,22 @@ def test_runs_that_were_tested_on_other_questions_are_not_compared(
     assert "is damaged" in command("--from", "mine")[2]
 
 
+def test_a_part_of_the_questions_is_not_compared_with_all(command: Command, tmp_path: Path) -> None:
+    for name, size in {"grpo-seed0": 3, "lens-seed0": 2}.items():
+        tested = {"questions": size, "sha256": f"of {size}"}
+        write_run(tmp_path / "mine" / name, rows=size, test=tested)
+    status, _, err = command("--from", "mine")
+    assert (status, "were evaluated on different questions (3 and 2): " in err) == (2, True)
+
+
+def test_too_few_answers_for_a_larger_k_are_told_once(command: Command, tmp_path: Path) -> None:
+    for name in ("grpo-seed0", "lens-seed0", "nsr-seed0"):
+        write_run(tmp_path / "mine" / name)
+    _, out, _ = command("--from", "mine")
+    notes = [line for line in out.splitlines() if "larger k" in line]
+    assert notes == ["note: grpo …: 2 answers a question, too few for a larger k"]
+
+
 def test_an_evaluation_that_stopped_half_way_is_told(command: Command, tmp_path: Path) -> None:
     """The manifest knows how many questions there are; a row without its end is not believed."""
     tested = {"questions": 4, "sha256": "a"}

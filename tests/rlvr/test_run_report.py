@@ -535,7 +535,10 @@ def test_a_later_copy_joins_an_earlier_one(
     (tmp_path / "a/lens-seed0/groups.csv").unlink()
     _, said = collect.copy_whole([tmp_path / "a"], out)
     assert not (out / "lens-seed0/groups.csv").exists()
-    assert said == ["Not every run kept its groups (groups.csv), so they are counted for none."]
+    assert said == [
+        f"{out} holds 1 other run too",
+        "Not every run kept its groups (groups.csv), so they are counted for none.",
+    ]
     make_run(tmp_path / "c", "nsr", 0, {4: [2, 2]}, lr=1e-3)
     assert collect.main([str(tmp_path / "c"), "--out", str(out), "--whole"]) == 0
     assert f"the runs in {out} differ in optimizer.lr" in capsys.readouterr().out

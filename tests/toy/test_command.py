@@ -41,7 +41,7 @@ def test_help_names_every_option(capsys):
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert command.main(["--out", str(blocked)]) == 1
+    assert command.main(["--out", str(blocked)]) == 2
     error = capsys.readouterr().err
     assert "can't write to" in error
     assert "--out" in error
@@ -60,8 +60,11 @@ def test_ctrl_c_is_one_line_and_writes_nothing(tmp_path, monkeypatch, capsys):
 
 
 def test_a_negative_seed_base_is_refused(capsys):
-    assert command.main(["--seed-base", "-1"]) == 1
-    assert "--seed-base must be 0 or more" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        command.main(["--seed-base", "-1"])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error == "error: argument --seed-base: '-1' is not a whole number from 0 (see --help)\n"
 
 
 def test_a_disk_that_fills_up_leaves_the_old_tables(tiny_results, tmp_path, monkeypatch, capsys):
@@ -71,7 +74,7 @@ def test_a_disk_that_fills_up_leaves_the_old_tables(tiny_results, tmp_path, monk
     monkeypatch.setattr(command, "run", lambda *args: tiny_results)
     monkeypatch.setattr("toy.runs.figures.save", full)
     (tmp_path / "summary.csv").write_text("old")
-    assert command.main(["--out", str(tmp_path)]) == 1
+    assert command.main(["--out", str(tmp_path)]) == 2
     assert "No space left on device" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["summary.csv"]
     assert (tmp_path / "summary.csv").read_text() == "old"

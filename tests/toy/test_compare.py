@@ -105,7 +105,7 @@ def test_a_killed_run_goes_on_and_ends_like_any_other(cells, sources, tmp_path, 
     out = tmp_path / "killed"
     trap = sources / "trap middle"
     trap.write_text("")
-    assert run(out, "--workers", "1") == 1
+    assert run(out, "--workers", "1") == 2
     error = capsys.readouterr().err
     assert "the same command goes on" in error
     assert error.count("\n") == 1
@@ -194,12 +194,14 @@ def test_ctrl_c_says_how_to_go_on(cells, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--workers", "0"], "--workers must be 1 or more"),
-        (["--seed-base", "-1"], "--seed-base must be 0 or more"),
+        (["--workers", "0"], "argument --workers: '0' is not a whole number from 1"),
+        (["--seed-base", "x"], "argument --seed-base: 'x' is not a whole number from 0"),
     ],
 )
 def test_a_bad_number_is_one_line(options, message, capsys):
-    assert command.main(options) == 1
+    with pytest.raises(SystemExit) as stopped:
+        command.main(options)
+    assert stopped.value.code == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -217,7 +219,7 @@ def test_an_unknown_part_is_refused_with_the_known_ones(capsys):
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert run(tmp_path / "file") == 1
+    assert run(tmp_path / "file") == 2
     error = capsys.readouterr().err
     assert "can't write to" in error
     assert "--out" in error

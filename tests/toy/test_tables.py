@@ -141,7 +141,7 @@ def test_check_of_a_broken_table_is_one_line(text, message, tmp_path, capsys):
     broken = tmp_path / "broken.csv"
     if text is not None:
         broken.write_text(text)
-    assert main(["--check", str(SAMPLED), str(broken)]) == 1
+    assert main(["--check", str(SAMPLED), str(broken)]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

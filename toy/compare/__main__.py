@@ -16,7 +16,11 @@ import pandas as pd
 import torch
 from rich.console import Console
 
+from lens_ref.command_line import OneLineParser, positive, unsigned
+from lens_ref.rlvr.console import PlainConsole
+from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.run_folder import processor
+from lens_ref.rlvr.untrusted import printable
 from toy.compare import figures, harms, language, report, signal
 from toy.compare.cell import Cell
 from toy.compare.runner import Outcome, forget, run_all
@@ -27,7 +31,7 @@ EXPERIMENTS = {"signal": signal, "harms": harms, "language": language}
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    p = argparse.ArgumentParser(
+    p = OneLineParser(
         prog="python -m toy.compare",
         description="Every treatment of negative groups on the same problems: how fast each "
         "learns, where each hurts, and the bundled language model under each.",
@@ -41,13 +45,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="PART",
         help=f"some of: {', '.join(EXPERIMENTS)}",
     )
-    p.add_argument("--workers", type=int, default=2, help="processes of one thread each")
+    p.add_argument("--workers", type=positive, default=2, help="processes of one thread each")
     p.add_argument(
         "--out",
         type=Path,
         help="folder for CSVs and figures; runs/compare, --full: results/compare",
     )
-    p.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed")
+    p.add_argument("--seed-base", type=unsigned, default=0, metavar="N", help="the first seed")
     p.add_argument("--fresh", action="store_true", help="run the cells again that are done")
     return p
 
@@ -56,28 +60,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what is not done yet, then write tables and figures.
 
     Returns:
-        The exit status: 0; 1 for a bad option or a folder that can't be used; 130 after Ctrl-C.
+        The exit status: 0; 2 for a folder that can't be used; 130 after Ctrl-C.
     """
     args = parser().parse_args(arguments)
-    if args.workers < 1:
-        return _fail("--workers must be 1 or more")
-    if args.seed_base < 0:
-        return _fail("--seed-base must be 0 or more")
     out = args.out or Path("results/compare" if args.full else "runs/compare")
-    console = Console()
     try:
         require_writable(out)
     except OSError as error:
         return _fail(f"can't write to {out} ({error.strerror}); give another folder with --out")
-    names = list(dict.fromkeys(args.only))
-    cells: list[Cell] = [
-        cell for name in names for cell in EXPERIMENTS[name].cells(args.full, args.seed_base)
-    ]
-    if args.fresh:
-        forget(cells, out / "cells")
-    began = time.monotonic()
     try:
-        outcome = run_all(cells, out / "cells", args.workers, console)
+        _run(args, out, PlainConsole())
     except KeyboardInterrupt:
         print("\nstopped; the finished cells are kept: the same command goes on", file=sys.stderr)
         return 130
@@ -88,13 +80,26 @@ def main(arguments: list[str] | None = None) -> int:
         )
     except OSError as error:
         return _fail(f"can't write to {out} ({error.strerror}); make room and run it again")
+    except UserError as error:
+        return _fail(str(error))
+    return 0
+
+
+def _run(args: argparse.Namespace, out: Path, console: Console) -> None:
+    names = list(dict.fromkeys(args.only))
+    cells: list[Cell] = [
+        cell for name in names for cell in EXPERIMENTS[name].cells(args.full, args.seed_base)
+    ]
+    if args.fresh:
+        forget(cells, out / "cells")
+    began = time.monotonic()
+    outcome = run_all(cells, out / "cells", args.workers, console)
     summaries = {name: EXPERIMENTS[name].summarize(outcome.frames) for name in names}
     write(outcome, summaries, out, args, len(cells), time.monotonic() - began)
     report.show(summaries, console)
     if not args.full:
         console.print("Short version: fewer settings and seeds; --full runs the rest.")
     console.print(f"tables and figures: {out}/", highlight=False)
-    return 0
 
 
 def write(
@@ -133,8 +138,8 @@ def write(
 
 
 def _fail(message: str) -> int:
-    print(f"toy.compare: {message}", file=sys.stderr)
-    return 1
+    print(printable(f"error: {message}", keep=""), file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":
