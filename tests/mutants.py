@@ -928,6 +928,42 @@ MUTANTS = [
         f"{ESTIMATES}::test_sign_flips_at_random",
     ),
     Mutant(
+        "evaluate: runs of other settings are seeds of one method",
+        "evaluating/estimates.py",
+        "if different := trained_apart(run, other):",
+        "if different := []:",
+        f"{EVALUATE}::test_runs_of_other_settings_are_no_seeds_of_one_method",
+    ),
+    Mutant(
+        "evaluate: seeds that all agree have an interval",
+        "rlvr/statistics.py",
+        "np.ptp(array) > SAME else None",
+        "True else None",
+        f"{ESTIMATES}::test_seeds_that_all_agree_have_no_interval_over_seeds",
+    ),
+    Mutant(
+        "collect: a run over itself",
+        "rlvr/collect.py",
+        "if out.resolve() in (run.path.resolve(), run.path.resolve().parent):",
+        "if False:",
+        "rlvr/test_run_report.py::test_a_run_is_not_collected_over_itself",
+    ),
+    Mutant(
+        "study: a seed that waits begins after a signal",
+        "tiny/study.py",
+        "if trainings.ending:\n        return",
+        "if False:\n        return",
+        "test_study.py::test_a_seed_that_waits_is_not_begun_after_a_signal",
+    ),
+    Mutant(
+        "console: what was not written comes with the next line",
+        "rlvr/console.py",
+        "self.begin_capture()  # else it would be tried again with the next line\n"
+        "            self.end_capture()",
+        "pass",
+        "test_full_console.py::test_what_was_not_written_does_not_come_with_the_next_line",
+    ),
+    Mutant(
         "evaluate: the first evaluation of a run's log",
         "evaluating/counts.py",
         "last = max((step",
@@ -947,13 +983,6 @@ MUTANTS = [
         'data=tested.get("sha256") or None,',
         "data=None,",
         f"{EVALUATE}::test_runs_that_were_tested_on_other_questions_are_not_compared",
-    ),
-    Mutant(
-        "evaluate: runs of other settings are averaged",
-        "evaluating/estimates.py",
-        "if different := differences(other.trained, run.trained):",
-        "if different := list[str]():",
-        f"{EVALUATE}::test_runs_of_other_settings_are_no_seeds_of_one_method",
     ),
     Mutant(
         "evaluate: another training set is not told",
@@ -1216,7 +1245,7 @@ def main(words: list[str]) -> int:
     killed, width = 0, max(len(m.name) for m in chosen)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder).resolve()
-        for name in ("lens_ref", "recipes", "tests"):
+        for name in ("lens_ref", "recipes", "tests", "toy"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / name, copy / name, ignore=ignored)
         for name in ("pyproject.toml", "CONTRIBUTING.md"):

@@ -11,6 +11,8 @@ import pytest
 import toy.__main__ as toy_command
 from lens_ref import report
 from lens_ref.rlvr import collect, report_figures
+from lens_ref.rlvr.console import console
+from lens_ref.rlvr.errors import UserError
 from lens_ref.tiny import study
 from tests.report_runs import make_run
 from toy.compare import __main__ as compare_command
@@ -49,3 +51,14 @@ def test_a_full_disk_behind_the_console_is_one_line(
     assert status == 2
     said = "error: cannot write what is shown: No space left on device; send it elsewhere\n"
     assert capsys.readouterr().err == said
+
+
+def test_what_was_not_written_does_not_come_with_the_next_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        with pytest.raises(UserError, match="No space left on device"):
+            console.print("lost")
+    console.print("kept")
+    assert capsys.readouterr().out == "kept\n"
