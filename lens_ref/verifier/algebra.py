@@ -6,14 +6,15 @@ Runs in the worker processes only: sympy may take for ever on a hostile expressi
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import count
+from typing import Any
 
 import sympy
-from latex2sympy2_extended import latex2sympy
-from latex2sympy2_extended.latex2sympy2 import ConversionConfig
-from math_verify import LatexExtractionConfig, parse, verify
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
+from math_verify import verify
 
 MAX_EXPRESSION_CHARS = 500  # the golds of MATH stay below 200; the parser takes seconds beyond
 _DIGITS = 30
@@ -30,7 +31,6 @@ _POINTS = tuple(
     )
 )
 _CASE_KEPT = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
-_EXTRACTION = (LatexExtractionConfig(boxed_match_priority=0),)
 
 _SIMPLE_NUMBER = re.compile(r"(?P<sign>[+-]?)\s*(?P<whole>\d{0,2000})(?:\.(?P<part>\d{0,2000}))?")
 _SIMPLE_FRACTION = re.compile(
@@ -59,8 +59,6 @@ _CAPITAL_I = re.compile(r"(?<!\\)(?:\\[A-Za-z]+|I(?:_(?:(\w)|\{(\w+)\}))?)")
 _GAMMA = re.compile(r"\\(g|G)amma(?![A-Za-z])(?:_(?:(\w)|\{(\w+)\}))?")
 _TRANSPOSED = re.compile(r"(?<!matrix\})\s*\^\s*(?:T|\{\s*T\s*\})")
 _FLOORS = re.compile(r"\\([lr])(floor|ceil)(?![A-Za-z])")
-# latex2sympy reads `2(3)` and `2 \frac{3}{4}` as mixed numbers; an explicit dot avoids that.
-_PRODUCT = re.compile(r"(?<![_^\d.])(\d+)\s*(?=\(|\\frac)|\)\s*(?=\()")
 
 
 def simple_fraction(text: str) -> Fraction | None:
@@ -118,13 +116,12 @@ def _exact(latex: str) -> str:
     latex = _TRANSPOSED.sub("^{T_{exponent}}", latex)
     latex = _REPEATING.sub(_repeating_decimal, latex)
     latex = _DECIMAL.sub(lambda m: f"(\\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}})", latex)
-    latex = re.sub(r"(\d|\})\s*\\degree", r"\1 \\cdot \\frac{\\pi}{180}", latex)
-    return _PRODUCT.sub(lambda m: f"{m[0].rstrip()} \\cdot ", latex)
+    return re.sub(r"(\d|\})\s*\\degree", r"\1 \\cdot \\frac{\\pi}{180}", latex)
 
 
 @lru_cache(maxsize=4096)
 def to_sympy(latex: str) -> sympy.Basic | None:
-    """Parse one expression; None where neither reading of math-verify's parser takes it.
+    """Parse one expression; None where math-verify's parser does not take all of it.
 
     Letters keep their case; ``i`` is the imaginary unit. What trails off in dots has no value.
     """
@@ -165,19 +162,28 @@ def _floors_close(latex: str) -> bool:
     return not opened
 
 
+class _Parser(_Latex2Sympy):
+    """math-verify's, but for what stands side by side: a product, also where the parser would add
+    an integer and a fraction, whatever its settings say of mixed numbers."""
+
+    def convert_postfix_list(self, factors: Sequence[Any], first: int = 0) -> Any:
+        factor = self.convert_postfix(factors[first])
+        if isinstance(factor, list):  # d/dx of what follows
+            return super().convert_postfix_list(factors, first)
+        if first == len(factors) - 1 or not isinstance(factor, (sympy.Expr, sympy.MatrixBase)):
+            return factor
+        rest = self.convert_postfix_list(factors, first + 1)
+        matrix = any(getattr(part, "is_Matrix", False) for part in (factor, rest))
+        return (self.mat_mul_flat if matrix else self.mul_flat)(factor, rest)
+
+
 def _parsed(latex: str) -> object:
+    """The parser's reading of the whole expression. `math_verify.parse` would go on where that
+    fails, and take any fraction inside for the whole."""
     try:
-        return latex2sympy(
-            latex, is_real=None, normalization_config=None, conversion_config=_CASE_KEPT
-        )
-    except Exception:  # the parser raises bare Exception on a syntax error
-        found = parse(
-            f"\\boxed{{{latex}}}",
-            extraction_config=_EXTRACTION,
-            fallback_mode="no_fallback",
-            parsing_timeout=None,
-        )
-        return found[0] if found else None
+        return _Parser(config=_CASE_KEPT).parse(latex)
+    except Exception:  # bare ones, on a syntax error
+        return None
 
 
 def _value(expression: sympy.Basic, point: dict[sympy.Symbol, sympy.Rational]) -> sympy.Expr | None:

@@ -19,7 +19,7 @@ _UNIT_TAIL = re.compile(
 )
 _COUNTED = re.compile(r"-?[\d.,/ ]+ (?=\w*[aeiou])[A-Za-z]{3,}( [A-Za-z]+)*")
 _SIGN_TAIL = re.compile(
-    r"(?P<value>.*?\S)\s*(?P<sign>\\%|%|\\degree)\s*(?P<scale>\\text\{\s*[CF]\s*\}|[CF])?"
+    r"(?P<value>.*?\S)\s*(?P<sign>\\%|%|\\degree|€|£|\\\$)\s*(?P<scale>\\text\{\s*[CF]\s*\}|[CF])?"
 )
 _PRIME_TAIL = re.compile(r"(?P<value>-?\d[\d.,/ ]*)(?P<sign>'{1,3})")
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
@@ -29,6 +29,7 @@ _MONEY = re.compile(
     r"|(?P<euro>€|\\text\{\s*(?:€|EUR)\s*\}|\\euro(?![A-Za-z]))"
     r"|(?P<pound>£|\\text\{\s*(?:£|GBP)\s*\}|\\pounds(?![A-Za-z])))\s*(?P<value>.+)"
 )
+_SIGNS = {r"\degree": "degree", "€": "euro", "£": "pound sterling", r"\$": "dollar"}
 _CURRENCIES = {"dollar": "dollar", "euro": "euro", "pound": "pound sterling"}
 _ORDINAL = re.compile(r"(\d+)\s*(?:\^\s*)?\{?\s*(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?\s*\}?")
 _PIECE = re.compile(
@@ -51,7 +52,7 @@ def read_amount(text: str, read: Read) -> Answer | None:
     if prime := _PRIME_TAIL.fullmatch(text):  # feet, minutes of arc or a slip
         return Quantity(Atom(prime["value"]), Unit(prime["sign"], plain=False))
     if (sign := _SIGN_TAIL.fullmatch(text)) and not _TRIGONOMETRY.search(text):
-        name = "degree" if sign["sign"] == r"\degree" else "%"
+        name = _SIGNS.get(sign["sign"], "%")
         scale = frozenset(re.findall("[CF]", sign["scale"] or ""))
         return _with_unit(read(sign["value"]), Unit(name, details=scale), text)
     tail = _UNIT_TAIL.fullmatch(text)

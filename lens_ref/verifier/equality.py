@@ -34,6 +34,7 @@ from .kinds import (
     units_in,
 )
 from .line import line_cells
+from .reading import read_based
 from .several import same_in_any_order, same_several
 from .units import Unit
 
@@ -242,6 +243,8 @@ class _Comparison:
 
     def _based(self, gold: Answer, answer: Answer) -> bool:
         """An answer without a base is taken to be in the gold's; a gold without one is in ten."""
+        if isinstance(gold, Based) and isinstance(answer, Atom):
+            answer = read_based(answer.latex, sure=True) or answer
         if isinstance(gold, Based) and isinstance(answer, Based):
             return gold == answer
         based, other = (gold, answer) if isinstance(gold, Based) else (answer, gold)

@@ -57,7 +57,7 @@ def _cells(answer: Answer, ends: list) -> frozenset[int]:
         return line
     if isinstance(answer, Tup):
         low, high = map(_end, answer.parts)
-        if not low < high and not algebra.close(low, high):
+        if not (low < high or (low.is_finite and algebra.close(low, high))):
             raise _NotOnLineError
         first = _cell(low, ends) + (answer.opening == "(") if low.is_finite else 0
         last = _cell(high, ends) - (answer.closing == ")") if high.is_finite else 2 * len(ends)

@@ -53,6 +53,7 @@ _HALF_LINE = re.compile(
 _EMPTY = re.compile(r"\\emptyset|\\\{\s*\\\}")
 _MATRIX = re.compile(r"\\begin\{([pbB]?matrix|smallmatrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1\}")
 _BASED = re.compile(r"(-?)\s*\(?\s*(\\text\{)?\s*([0-9A-Za-z.]+)\s*\}?\s*\)?\s*_\s*\{?(.+?)\}?")
+_DOLLAR = re.compile(r"\\?\$")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _BARE_WORDS = re.compile(r"[A-Za-z][A-Za-z .,'\-()]*|[A-Za-z]{3,} [A-Za-z0-9 .,'\-]*")
 _LEAD_IN = re.compile(r"\\text\{[^{}]*(?:\bis|\bare|:|=)\s*\}\s*(?P<rest>.*\w.*)")
@@ -126,7 +127,7 @@ def _text(text: str) -> Answer | None:
     if len(pieces) > 1 and all(words.choice_letter(p) for p in pieces):
         return Items(tuple(Text(p) for p in pieces))
     if wrapped and re.match(r"[-+\d.$%\\(\[]", inner):
-        return _read(respell(inner.replace("$", r"\$"))) if inner != text else None
+        return _read(respell(_DOLLAR.sub(r"\$", inner))) if inner != text else None
     if not wrapped and not _WORD.search(inner):
         return None
     return Text(inner, bare=not wrapped)
@@ -367,9 +368,10 @@ def _matrix(text: str) -> Answer | None:
     return Matrix(rows) if rows and len({len(row) for row in rows}) == 1 else None
 
 
-def _based(text: str) -> Answer | None:
+def read_based(text: str, sure: bool = False) -> Based | None:
+    r"""Digits in a base. Without ``\text`` ``A5_{11}`` may be a name; `sure`: it is none."""
     match = _BASED.fullmatch(text)
-    if match is None or not (match[2] or match[3][0].isdigit()):
+    if match is None or not (sure or match[2] or match[3][0].isdigit()):
         return None
     name = re.sub(r"base|[\s()]", "", _TEXT.sub(r"\1", match[4]).strip("{} "))
     base = int(name) if name.isdecimal() and len(name) < 3 else words.number_word(name)
@@ -395,5 +397,5 @@ def _amount(text: str) -> Answer | None:
 
 _READERS = (
     _time, _choice, _text, _lead_in, _list, _membership, _relation, _plus_minus, _region, _set,
-    _matrix, _based, _ratio, _named, _amount, _brackets,
+    _matrix, read_based, _ratio, _named, _amount, _brackets,
 )  # fmt: skip

@@ -7,6 +7,7 @@ sizes, Unicode signs, thousands separators and the words "and" / "or" come out u
 from __future__ import annotations
 
 import re
+import string
 
 AND, OR = "\\AND ", "\\OR "
 
@@ -24,7 +25,8 @@ _UNICODE = {
     "⅙": r"\frac{1}{6}", "⅚": r"\frac{5}{6}", "⅛": r"\frac{1}{8}", "⅜": r"\frac{3}{8}",
     "⅝": r"\frac{5}{8}", "⅞": r"\frac{7}{8}", "∴": r"\therefore ", "✓": r"\checkmark ",
     "✔": r"\checkmark ", "（": "(", "）": ")", "\u00a0": " ",
-    "\u2009": " ", "\u202f": " ", "\u200b": "",
+    "\u2009": " ", "\u202f": " ", "‐": "-", "‑": "-", "﹣": "-", "－": "-",
+    "\u200b": "", "\u200c": "", "\u200d": "", "\u200e": "", "\u2060": "", "\ufeff": "",
 }  # fmt: skip
 _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 _LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n", strict=True))
@@ -44,6 +46,8 @@ _FUNCTIONS = (
 
 _DOTTED = r"\\dot(?![A-Za-z])\s?\{?(\d)\}?"
 _VALUE_START = r"[-+]?\s*(?:\.?\d|\(|[A-Za-z]\w?\s*=|\\[dt]?frac|\\sqrt|\\[a-z]+\s*=)"
+_BRACED = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_FRACTION = rf"\\frac{_BRACED}{_BRACED}"
 _GREEK = "(?:alpha|beta|gamma|delta|theta|lambda|mu|pi|rho|sigma|phi|omega)(?![A-Za-z])"
 
 # (pattern, replacement) pairs, applied in this order.
@@ -67,7 +71,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\.{3,}|\\[cld]?dots[cbmio]?(?![A-Za-z])", r"\\ldots "),
         (r"\^\s*\{?\s*\\prime\s*\\prime\s*\}?", "''"),
         (r"\^\s*(?:\\prime(?![A-Za-z])|\{\s*\\prime\s*\})|\\prime(?![A-Za-z])", "'"),
-        (r"\{\s*,\s*\}", ","),
+        (r"(?<![A-Za-z])\{\s*,\s*\}", ","),
         (r"\\!", ""),
         # a backslash that follows another one ends a matrix row and must stay
         (r"(?<!\\)\\(?:[,;:> \n]|(?:quad|qquad|enspace|thinspace|space)(?![A-Za-z]))|~", " "),
@@ -112,6 +116,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\text\{\s*\(?(?:in )?base\s*\}\s*\{?(\d+)\}?\)?", r"_{\1}"),
         (r"\\text\{\s*,\s*\}", ","),
         (r"\\text\{\s*\}", " "),
+        (r"(?<![\^_}A-Za-z])(?:\\text)?\{\s*([-+])\s*\}", r"\1"),
         (r"(?<=[\d\s])\(\s*\\text\{([^{}()]*)\}\s*\)", r"\\text{(\1)}"),  # 42 (\text{units})
         (r"(?<![A-Za-z\\])(?:infinity|inf|oo)(?![A-Za-z])", r"\\infty "),
         (r"\+\s*\\infty", r"\\infty"),
@@ -120,13 +125,19 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}"),
         (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
         (r"\\frac\s*([0-9A-Za-z])\s*(?=\{)", r"\\frac{\1}"),
+        (r"\\frac(?:\s+(?=[A-Za-z])|\s*(?=\d))(\w)\s*(?=[0-9A-Za-z\\])", r"\\frac{\1}"),
         (r"\\frac\s*(\\(?:" + _GREEK + r"))\s*(?=[0-9A-Za-z{\\])", r"\\frac{\1}"),
         (r"\\frac\s+\{", r"\\frac{"),
         (r"\\[dt]?binom\s*(\d)\s*(\d)", r"\\binom{\1}{\2}"),
-        (r"(\\frac\{(?:[^{}]|\{[^{}]*\})*\})\s*([0-9A-Za-z]|\\(?:" + _GREEK + r"))", r"\1{\2}"),
+        (r"(\\frac" + _BRACED + r")\s*([0-9A-Za-z]|\\(?:" + _GREEK + r"))", r"\1{\2}"),
         (r"\}\s+\{", "}{"),
         (r"\^\s*(-?\d{2,})", r"^{\1}"),  # x^10 is meant as x^{10}
         (r"\^\s*\(([^()]*)\)", r"^{\1}"),
+        # what a root or an exponent without braces is over
+        (r"(\\sqrt(?:\s*\[[^\[\]]*\])?|\^)\s*(" + _FRACTION + ")", r"\1{\2}"),
+        (r"(\\sqrt\s*\[[^\[\]]*\])\s*([0-9A-Za-z])", r"\1{\2}"),
+        (r"\\sqrt\s*(\\(?:" + _GREEK + "))", r"\\sqrt{\1}"),
+        (r"(\\(?:mathbb|mathbf)\s*\{?R\}?)\s*-\s*(?=\\\{)", r"\1\\setminus "),
     )
 )
 _BARE_CONNECTOR = re.compile(r"(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
@@ -139,7 +150,8 @@ _OUTWARD = re.compile(
 )
 # 12 345 and 1 000 000, but not 3 5, 1000 000, 2^3 125 or the mixed number 1 100/200
 _SPACED_GROUPS = re.compile(r"(?<![\d.,_^])(?<!\d )\d{1,3}(?: \d{3})+(?! ?\d)(?! ?/)")
-_TWO_POINTS = re.compile(r"\.\d*\.[.,;: ]*$")  # 0.1. is a slip, not a number at a sentence's end
+_TWO_POINTS = re.compile(r"(?:(?<!\d)\.\d*|\.)\.[.,;: ]*$")  # 0.1. ends a sentence, .1. is a slip
+_BEHIND = "\\" + string.whitespace  # a space as a command, or a new line, with nothing behind it
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 
@@ -148,7 +160,8 @@ def respell(answer: str) -> str:
     """Return `answer` in the uniform spelling that the readers of this package expect."""
     answer = _SCRIPTS.sub(_script, answer)
     answer = _ROOT_SIGN.sub(_root, answer)
-    text = _drop_math_delimiters(answer.translate(_UNICODE_TABLE).strip().strip("*"))
+    answer = answer.translate(_UNICODE_TABLE).strip().rstrip(_BEHIND)
+    text = _drop_math_delimiters(answer.strip("*"))
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     pieces = _TEXT_SEGMENT.split(text)
@@ -163,7 +176,8 @@ def respell(answer: str) -> str:
 def _script(match: re.Match[str]) -> str:
     sign, letters = ("^", _RAISED) if match["up"] else ("_", _LOWERED)
     script = "".join(letters[c] for c in match[0])
-    return f"{sign}{script}" if len(script) == 1 else f"{sign}{{{script}}}"
+    alone = len(script) == 1 and not match.string[match.end() :][:1].isdigit()  # x²9 is no x^29
+    return f"{sign}{script}" if alone else f"{sign}{{{script}}}"
 
 
 def _root(match: re.Match[str]) -> str:
