@@ -1,4 +1,4 @@
-"""Report: `python -m lens_ref.report [RUNS ...] [--results FOLDER] --out FOLDER`.
+"""Report: `python -m lens_ref.report [RUNS ...] [--results FOLDER] [--out FOLDER]`.
 
 Draws every table and figure of the paper from runs that really happened, ours beside the published
 values, as HTML, PNG, CSV and LaTeX. Without RUNS it reads the results that came with the project.
@@ -31,7 +31,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="collected or copied runs, read too; default without RUNS: the project's results/",
     )
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help="where the report goes"
+        "--out",
+        type=Path,
+        default=Path("runs/report"),
+        metavar="FOLDER",
+        help="where the report goes (runs/report)",
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser

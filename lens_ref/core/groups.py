@@ -5,6 +5,7 @@ two questions can't be mixed up; any leading axes are accepted.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, fields
 
 import torch
@@ -36,8 +37,8 @@ class Rollouts:
     that are not valid may hold anything.
 
     Raises:
-        ValueError: something else than tensors; shapes that do not line up; flags that are neither
-            bool nor 0 or 1.
+        ValueError: something else than tensors of real numbers; shapes that do not line up; flags
+            that are neither bool nor 0 or 1.
         DomainError: in a valid row, a reward outside [0, 1] or NaN, a log-probability that is NaN,
             −inf or above 1e-6 (between 0 and 1e-6 it counts as 0), of the sequence or of one of
             its tokens, a length below 1 or not whole. Rows that are `truncated` are checked when a
@@ -59,6 +60,7 @@ class Rollouts:
             value = getattr(self, entry.name)
             if value is not None or entry.default is not None:
                 require_tensor(value, entry.name)
+                self._check_type(entry.name, value)
         require_group_axis(self.rewards, "rewards")
         group = tuple(self.rewards.shape)
         for name in ("logprobs", "lengths", "valid", "truncated"):
@@ -72,6 +74,7 @@ class Rollouts:
         rows = self.valid_rows()
         rows = rows if self.truncated is None else rows & ~self.truncated.bool()
         self._check_responses(rows)
+        self._check_tokens(rows)
         if self.token_logprobs is not None:
             tokens = self.response_tokens(self.token_logprobs.shape[-1]) & rows.unsqueeze(-1)
             self._check_logprobs("token_logprobs", self.token_logprobs, tokens)
@@ -84,6 +87,27 @@ class Rollouts:
         if found != shape:
             wanted = (*shape, "T") if tokens else shape
             raise ValueError(f"{name} has shape {tuple(value.shape)}: expected {wanted}")
+
+    @staticmethod
+    def _check_type(name: str, value: Tensor) -> None:
+        if value.is_complex():
+            raise ValueError(f"{name} is complex; real numbers are needed")
+        if value.dtype == torch.bool and name not in ("rewards", "mask", "valid", "truncated"):
+            raise ValueError(f"{name} is bool; numbers are needed")
+
+    def _check_tokens(self, rows: Tensor) -> None:
+        """What is given a token has one number of positions, enough for these rows `[B, G]`."""
+        named = {name: getattr(self, name) for name in ("token_logprobs", "mask", "entropy")}
+        widths = {name: value.shape[-1] for name, value in named.items() if value is not None}
+        for (one, width), (other, found) in itertools.pairwise(widths.items()):
+            if width != found:
+                raise ValueError(f"{other} has {found} positions, {one} {width}")
+        if not (widths and bool(rows.any())):
+            return
+        longest = 1 if self.mask is not None else int(self.lengths[rows].max())
+        name, width = next(iter(widths.items()))
+        if width < longest:
+            raise ValueError(f"{name} has {width} positions for a response of {longest} tokens")
 
     def valid_rows(self) -> Tensor:
         """`[B, G]` bool: `valid`, or True everywhere."""

@@ -24,7 +24,7 @@ def pass_at_k(n: int | Tensor, c: int | Tensor, k: int | Tensor) -> float | Tens
         k: answers drawn, 1 ≤ k ≤ n.
 
     Returns:
-        A float for ints, else a float64 tensor.
+        A float for ints, else a float64 tensor (for lists of ints too).
 
     Raises:
         ValueError: not whole numbers, or out of range, k > n above all.
@@ -51,4 +51,5 @@ def pass_at_k(n: int | Tensor, c: int | Tensor, k: int | Tensor) -> float | Tens
         factor = (total - correct - j).clamp(min=0) / (total - j).clamp(min=1).double()
         all_wrong = all_wrong * torch.where(j < draws, factor, 1.0)
     result = 1 - all_wrong
-    return result if any(isinstance(x, Tensor) for x in (n, c, k)) else float(result)
+    alone = result.ndim == 0 and not any(isinstance(x, Tensor) for x in (n, c, k))
+    return float(result) if alone else result

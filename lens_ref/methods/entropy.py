@@ -55,11 +55,6 @@ def _token_entropy(rollouts: Rollouts, valid: Tensor) -> tuple[Tensor, Tensor]:
     assert rollouts.entropy is not None  # the registry has looked
     entropy = as_float(rollouts.entropy.detach(), "entropy")
     width = entropy.shape[-1]
-    if width == 0 or (rollouts.mask is not None and rollouts.mask.shape[-1] != width):
-        raise ValueError(f"entropy has {width} positions: one a position of mask is needed")
-    longest = rollouts.lengths.masked_fill(~valid, 1).max() if valid.numel() else 1
-    if rollouts.mask is None and longest > width:
-        raise ValueError(f"entropy has {width} positions for a response of {int(longest)} tokens")
     other = ~(rollouts.response_tokens(width) & valid.unsqueeze(-1))
     counted = entropy.masked_fill(other, 0.0)
     possible = (counted >= -ENTROPY_SLACK) & (counted < torch.inf)

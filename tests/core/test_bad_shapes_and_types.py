@@ -257,3 +257,55 @@ def test_negative_eps_is_told_what_is_allowed() -> None:
     for name in ("grpo", "lens"):
         refused(lambda n=name: methods.get(n, eps=-1), "eps = -1: must be")
         refused(lambda n=name: methods.get(n, eps=-1), ">= 0")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"token_logprobs": 5, "mask": 4}, "mask has 4 positions, token_logprobs 5"),
+        ({"token_logprobs": 5, "mask": 1}, "mask has 1 positions, token_logprobs 5"),
+        ({"mask": 4, "entropy": 5}, "entropy has 5 positions, mask 4"),
+        ({"token_logprobs": 2, "entropy": 3}, "entropy has 3 positions, token_logprobs 2"),
+    ],
+)
+def test_what_is_said_a_token_has_one_width(fields: dict[str, int], message: str) -> None:
+    given = {name: torch.zeros(1, 3, width) for name, width in fields.items()}
+    with pytest.raises(ValueError, match=message):
+        Rollouts(torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1, 3), **given)
+
+
+@pytest.mark.parametrize("name", ["token_logprobs", "entropy"])
+def test_a_response_has_no_more_tokens_than_positions(name: str) -> None:
+    lengths, valid = torch.tensor([[3.0, 9.0]]), torch.tensor([[True, False]])
+    for width in (0, 2):
+        with pytest.raises(ValueError, match=f"{name} has {width} positions for a response of 3"):
+            Rollouts(THREE[:1, :2], THREE[:1, :2], lengths, valid=valid, **wide(name, width))
+    Rollouts(THREE[:1, :2], THREE[:1, :2], lengths, valid=valid, **wide(name, 3))
+    with pytest.raises(ValueError, match="mask has 0 positions for a response of 1"):
+        Rollouts(THREE[:1, :2], THREE[:1, :2], lengths, **wide("mask", 0))
+
+
+def wide(name: str, width: int) -> dict[str, torch.Tensor]:
+    return {name: torch.zeros(1, 2, width)}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("lengths", torch.ones(1, 2, dtype=torch.bool), "lengths is bool; numbers are needed"),
+        ("logprobs", torch.zeros(1, 2, dtype=torch.bool), "logprobs is bool; numbers are needed"),
+        ("rewards", torch.zeros(1, 2, dtype=torch.complex64), "rewards is complex"),
+        ("prior", torch.zeros(1, dtype=torch.complex64), "prior is complex"),
+    ],
+)
+def test_numbers_of_a_kind_that_has_no_order(field: str, value: torch.Tensor, message: str) -> None:
+    numbers = {"rewards": torch.zeros(1, 2), "logprobs": torch.zeros(1, 2)}
+    numbers |= {"lengths": torch.ones(1, 2), field: value}
+    with pytest.raises(ValueError, match=message):
+        Rollouts(**numbers)
+
+
+def test_right_answers_as_a_list() -> None:
+    assert pass_at_k(16, [0, 8, 16], 1).tolist() == [0.0, 0.5, 1.0]
+    assert pass_at_k([4], 1, 2).tolist() == [0.5]
+    assert pass_at_k(4, 1, 2) == 0.5

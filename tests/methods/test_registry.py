@@ -169,9 +169,12 @@ def test_entropies_are_checked_where_they_count() -> None:
 def test_entropies_must_line_up_with_the_responses() -> None:
     rollouts = batch([[0.0, 0.0]], None, [[3, 1]])
     for changes, message in (
-        ({"entropy": torch.zeros(1, 2, 2)}, "entropy has 2 positions: one a position of mask"),
-        ({"entropy": torch.zeros(1, 2, 0)}, "entropy has 0 positions"),
-        ({"entropy": torch.zeros(1, 2, 2), "mask": None}, "2 positions for a response of 3 tokens"),
+        ({"entropy": torch.zeros(1, 2, 2)}, "entropy has 2 positions, mask 3"),
+        ({"entropy": torch.zeros(1, 2, 0)}, "entropy has 0 positions, mask 3"),
+        (
+            {"entropy": torch.zeros(1, 2, 2), "mask": None, "token_logprobs": None},
+            "entropy has 2 positions for a response of 3 tokens",
+        ),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             methods.get("rl_zvp")(dataclasses.replace(rollouts, **changes))
