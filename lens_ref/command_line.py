@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from lens_ref import extras
 from lens_ref.rlvr.untrusted import printable, redacted, show_traceback
+
+LARGEST = 999_999_999
+"""Of the numbers on a command line."""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -22,17 +26,28 @@ class OneLineParser(argparse.ArgumentParser):
 
 def positive(text: str) -> int:
     """A whole number from 1."""
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
+    return _whole(text, 1)
 
 
 def unsigned(text: str) -> int:
     """A whole number from 0."""
-    try:
-        return 0 if text == "0" else positive(text)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0") from None
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    plain = text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST))
+    if not (plain and least <= int(text) <= LARGEST):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number from {least} to {LARGEST:,}"
+        )
+    return int(text)
+
+
+def folder(text: str) -> Path:
+    """A folder; "" would be the working one."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: name a folder")
+    return Path(text)
 
 
 def one_line_errors(work: Callable[[], int], debug: bool, what: str, shortage: str) -> int:

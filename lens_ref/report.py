@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from lens_ref.command_line import OneLineParser, one_line_errors
+from lens_ref.command_line import OneLineParser, folder, one_line_errors
 from lens_ref.resources import find
 
 
@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--out",
-        type=Path,
+        type=folder,
         default=Path("runs/report"),
         metavar="FOLDER",
         help="where the report goes (runs/report)",

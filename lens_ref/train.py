@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from lens_ref import own_modules
-from lens_ref.command_line import OneLineParser, one_line_errors, settings
+from lens_ref.command_line import OneLineParser, folder, one_line_errors, settings
 
 LORA_RECIPE = ("qwen2.5-3b-lora",)
 FULL_RECIPE = ("paper/qwen2.5-3b-full", "paper/math-dapo", "paper/lens")
@@ -83,7 +83,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="any field of the configuration"
     )
     where = parser.add_argument_group("where")
-    where.add_argument("--out", metavar="DIR", default="runs", help="parent of run folders")
+    where.add_argument(
+        "--out", type=folder, metavar="DIR", default="runs", help="parent of run folders"
+    )
     where.add_argument("--name", help="folder name; default: the recipe's, numbered")
     where.add_argument(
         "--resume", metavar="RUN_DIR", help="go on with a run, or all unfinished ones of a folder"
@@ -112,7 +114,7 @@ def _run(args: argparse.Namespace) -> int:
     from lens_ref.rlvr import session
 
     own_modules.load(args.modules)
-    where = (args.out, args.name, args.resume, args.dry_run)
+    where = (str(args.out), args.name, args.resume, args.dry_run)
     again = own_modules.written(args.modules)
     more = args.seed[1:] if args.seed else ()
     return session.run(*where, *_recipe(args), again=again, more_seeds=more)

@@ -30,8 +30,11 @@ def make_run(
     changes: dict[str, Any] | None = None,
 ) -> Path:
     """A run whose pass@1 goes from 0.1 to `final`, pass@k is 0.01 (k − 1) above it, and levels 4–5
-    are 0.05 below. `correct`: right ones of 4 answers to each test question, at the end."""
+    are 0.05 below. `correct`: right ones of 4 answers to each test question, at the end, whose rate
+    takes the place of `final`."""
     path.mkdir(parents=True)
+    if correct := list(correct):
+        final, questions = sum(correct) / (4 * len(correct)), (questions[0], len(correct))
     config: dict[str, Any] = {
         "methods": [method],
         "seed": seed,
@@ -64,7 +67,7 @@ def make_run(
             rates = ",".join(f"{rate - below + 0.01 * (k - 1):.6f}" for k in (1, 2, 4, 8, 16))
             lines.append(f"{step},{level},{rates},{questions[1]},20.0")
     (path / "eval.csv").write_text("\n".join(lines) + "\n")
-    if correct := list(correct):
+    if correct:
         lines = ["step,question,level,n,correct"]
         lines += [f"{steps},q{i},{4 + i % 2},4,{c}" for i, c in enumerate(correct)]
         (path / "eval_counts.csv").write_text("\n".join(lines) + "\n")

@@ -62,3 +62,13 @@ def test_what_was_not_written_does_not_come_with_the_next_line(
             console.print("lost")
     console.print("kept")
     assert capsys.readouterr().out == "kept\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_name_is_no_folder(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be the working one."""
+    main, arguments = COMMANDS[name]
+    with pytest.raises(SystemExit) as end:
+        main(["" if argument == "out" else argument for argument in [*arguments, "--out", ""]])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("error: argument --out: it is empty: name a folder")

@@ -504,9 +504,56 @@ def test_means_say_over_how_many_runs_they_are_and_go_up_to_the_largest_k(tmp_pa
             cut = [row for row in cut if row[0] in ("step", "0")]
         (path / "eval.csv").write_text("\n".join(map(",".join, cut)) + "\n")
     (setting,) = grouped(find([tmp_path / "r"]).finished)
+    (note,) = document.reproduction([tmp_path / "r"]).notes()
+    assert note.endswith("/r without an evaluation after the last update, in no mean: lens-seed1")
     hard = [("pass@1", "4-5"), ("pass@4", "4-5")]
     assert tables.measured(setting) == [("pass@1", "all"), ("pass@4", "all"), *hard]
     _, rows = tables.accuracy_rows(setting)
     assert [row[:2] for row in rows] == [["GRPO", "2"], ["LENS as printed", "1 of 2"]]
     _, rows = tables.lone_rows([setting])
     assert [row[2] for row in rows] == ["2", "1 of 2"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (["4,q0,4,4,1"], "update 4 has 1 questions, eval.csv 3"),
+        (["0,q0,4,10,1", "0,q1,4,10,1", "0,q2,4,10,1"], "update 4 has 0 questions, eval.csv 3"),
+        (["4,q0,4,4,1", "4,q0,4,4,1"], "line 3: the same step and question again"),
+        (
+            ["4,q0,4,4,1", "4,q1,5,4,2", "4,q2,4,4,4"],
+            "pass@1 after update 4 is 0.5833, in eval.csv 0.25",
+        ),
+    ],
+)
+def test_counts_that_are_not_those_of_the_evaluation(
+    tmp_path: Path, rows: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_run(tmp_path / "r/grpo-seed0", "grpo", 0.25, correct=[1, 2, 0])
+    (path / "eval_counts.csv").write_text("\n".join(["step,question,level,n,correct", *rows, ""]))
+    assert report.main([str(tmp_path / "r"), "--out", str(tmp_path / "out")]) == 2
+    assert f"eval_counts.csv is damaged: {why}; copy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("table", ["curves.csv", "updates.csv"])
+def test_collected_rows_that_come_twice(
+    tmp_path: Path, table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "r/grpo-seed0", "grpo", 0.25)
+    collect.collect([tmp_path / "r"], tmp_path / "c")
+    path = tmp_path / "c" / table
+    path.write_text(path.read_text() + path.read_text().splitlines()[1] + "\n")
+    assert report.main(["--results", str(tmp_path / "c"), "--out", str(tmp_path / "out")]) == 2
+    assert "the same method and seed and step" in capsys.readouterr().err
+
+
+def test_a_run_that_was_not_begun_is_told_and_not_counted(tmp_path: Path) -> None:
+    """The session was stopped during the run before it: there are its settings alone."""
+    make_run(tmp_path / "r/grpo-seed0", "grpo", 0.25)
+    later = make_run(tmp_path / "r/lens-seed0", "lens", 0.5)
+    for name in ("manifest.json", "metrics.csv", "eval.csv"):
+        (later / name).unlink()
+    found = document.reproduction([tmp_path / "r"])
+    assert [run.label for run in found.found.finished] == ["grpo"]
+    (note,) = found.notes()
+    assert note.endswith("lens-seed0 is not finished (0 of 4 updates) and is not counted")

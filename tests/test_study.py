@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import psutil
 import pytest
+import yaml
 
+from lens_ref.rlvr.config import load, method_label, to_dict
 from lens_ref.tiny import study
 
 ROOT = Path(__file__).parent.parent
@@ -26,12 +28,55 @@ def test_a_new_seed_is_trained_with_all_methods(tmp_path: Path) -> None:
     assert study.command(tmp_path, 3, ["grpo", "lens"]) == [*TRAIN, *new]
 
 
+def begun(parent: Path, method: str, seed: int, done: bool = False, **changes: Any) -> Path:
+    """A run of a study, as far as the study looks at it."""
+    run = parent / f"{method_label(method)}-seed{seed}"
+    run.mkdir(parents=True)
+    config = to_dict(load(overrides={"methods": [method], "seed": seed, **changes}))
+    (run / "config.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    if done:
+        (run / "manifest.json").write_text('{"status": "finished"}', "utf-8")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("method", "seed", "changes", "what"),
+    [
+        ("grpo", 1, {"steps": 4}, "steps"),
+        ("grpo", 2, {}, "seed"),
+        ("grpo", 1, {"optimizer.lr": 1e-3, "steps": 4}, "steps, optimizer.lr"),
+        ("lens:alpha=0.5", 1, {}, "methods"),
+    ],
+)
+def test_a_run_of_other_settings_is_none_of_the_studys(
+    method: str,
+    seed: int,
+    changes: dict[str, Any],
+    what: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    begun(tmp_path / "seed1", "nsr", 1, done=True)
+    run, name = begun(tmp_path / "seed1", method, seed, done=True, **changes), method[:4]
+    run.rename(run.with_name(f"{name}-seed1"))
+    with pytest.raises(SystemExit) as end:
+        study.main(["--out", str(tmp_path), "--seeds", "2", "--method", "nsr", name])
+    assert end.value.code == 2
+    told = f"seed1/{name}-seed1 is none of this study's: it differs in {what}; give another --out"
+    assert told in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.log"))
+
+
+def test_nothing_is_left_to_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begun(tmp_path / "seed0", "grpo", 0, done=True)
+    assert study.main(["--out", str(tmp_path), "--seeds", "1", "--method", "grpo"]) == 0
+    assert capsys.readouterr().out.startswith("0 of 1 seeds to train")
+
+
 def test_a_seed_that_was_begun_is_resumed(tmp_path: Path) -> None:
     (tmp_path / "seed3").mkdir()  # killed before the first run had its settings
     assert "--resume" not in (study.command(tmp_path, 3, ["grpo"]) or ["--resume"])
-    run = tmp_path / "seed3" / "grpo-seed3"
-    run.mkdir()
-    (run / "config.yaml").touch()
+    run = begun(tmp_path / "seed3", "grpo", 3)
     assert study.command(tmp_path, 3, ["grpo"]) == [*TRAIN, "--resume", str(tmp_path / "seed3")]
     (run / "manifest.json").write_text('{"status": "finished"}', "utf-8")
     assert study.command(tmp_path, 3, ["grpo"]) is None
@@ -47,10 +92,8 @@ def test_a_seed_that_was_begun_is_resumed(tmp_path: Path) -> None:
 def test_an_arm_that_a_seed_was_begun_without_is_told_before_anything_trains(
     method: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("grpo-seed1", "lens-seed1"):
-        (tmp_path / "seed1" / name).mkdir(parents=True)
-        (tmp_path / "seed1" / name / "config.yaml").touch()
-        (tmp_path / "seed1" / name / "manifest.json").write_text('{"status": "finished"}', "utf-8")
+    for name in ("grpo", "lens"):
+        begun(tmp_path / "seed1", name, 1, done=True)
     assert study.command(tmp_path, 1, ["lens", "grpo"]) is None
     with pytest.raises(SystemExit) as end:
         study.main(["--out", str(tmp_path), "--seeds", "2", "--method", "grpo", method])
@@ -96,7 +139,9 @@ def test_a_signal_to_the_study_ends_what_trains_too(
             process.send_signal(sent)
             out, err = process.communicate(timeout=60)
             assert (process.returncode, err) == (status, said)
-            assert sorted(out.splitlines()) == ["seed 0: stopped", "seed 1: stopped"]
+            first, *stopped = out.splitlines()
+            assert first.startswith("3 of 3 seeds to train, each with its console in ")
+            assert sorted(stopped) == ["seed 0: stopped", "seed 1: stopped"]
             alive = [psutil.pid_exists(int(_text(tmp_path / f"pid{seed}"))) for seed in (0, 1)]
             assert alive == [False, False]
             assert not (tmp_path / "pid2").exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from lens_ref.command_line import OneLineParser, unsigned
+from lens_ref.command_line import OneLineParser, folder, unsigned
 from lens_ref.rlvr.console import PlainConsole
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.untrusted import printable
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--full", action="store_true", help="the long version (about 10 minutes)")
     p.add_argument(
-        "--out", type=Path, help="folder for CSVs and figures; runs/toy, --full: results/toy"
+        "--out", type=folder, help="folder for CSVs and figures; runs/toy, --full: results/toy"
     )
     p.add_argument(
         "--seed-base",

@@ -109,6 +109,7 @@ def compare(a: pd.DataFrame, b: pd.DataFrame) -> Agreement:
     difference = both["mean_a"] - both["mean_b"]
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(difference == 0, 0.0, difference / np.sqrt(variance))
+    z = np.where(np.isnan(z), np.inf, z)  # different, and neither says how far it may be off
     censored = (both["solved_a"] < both["n_a"]) | (both["solved_b"] < both["n_b"])
     cells = both[[*KEYS, "mean_a", "mean_b"]].assign(standard_errors=z, censored=censored)
     return Agreement(cells)
@@ -130,7 +131,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """A `summary.csv`.
 
     Raises:
-        ValueError: the file can't be read or lacks a column.
+        ValueError: the file can't be read, lacks a column, or holds what no run writes.
     """
     try:
         table = pd.read_csv(path)
@@ -148,7 +149,12 @@ def read_table(path: Path) -> pd.DataFrame:
             table[name] = pd.to_numeric(table[name]).astype(float)
         except ValueError as error:
             raise ValueError(f"{path}: column {name!r}: {error}") from None
-    if table["mean"].isna().any():
-        row = int(table["mean"].isna().to_numpy().argmax())
-        raise ValueError(f"{path}: line {row + 2} has no mean")
+    for wrong, what in (
+        (table["mean"].isna(), "has no mean"),
+        (table["ci95"] < 0, "has a ci95 below 0"),
+        (~(table["n"] >= 1), "has no n of at least 1"),
+        (table.duplicated(KEYS), "is of the same cell as an earlier one"),
+    ):
+        if wrong.any():
+            raise ValueError(f"{path}: line {int(wrong.to_numpy().argmax()) + 2} {what}")
     return table

@@ -181,7 +181,16 @@ def trained_apart(run: Evaluated, other: Evaluated) -> list[str]:
 
 
 def _check_alike(run: Evaluated, other: Evaluated) -> None:
-    if different := trained_apart(run, other):
+    different = trained_apart(run, other)
+    if run.trained and other.trained:
+        if run.trained.method != other.trained.method:
+            different.insert(0, "method")
+        if run.trained.seed is not None and run.trained.seed == other.trained.seed:
+            raise UserError(
+                f"{other.name} and {run.name} are no two seeds: their settings say that both were "
+                f"trained with seed {run.trained.seed}"
+            )
+    if different:
         raise UserError(
             f"{other.name} and {run.name} are both of {run.method} by their names, yet differ in "
             f"{', '.join(different)}: rename one, or look at each alone"

@@ -77,6 +77,10 @@ def notes(
             )
     for number in sorted({run.dropped for run in evaluated} - {0}):
         lines.append(f"left out, for an answer that can't be parsed: {counted(number, 'question')}")
+    for run in evaluated:
+        told = run.trained.seed if run.trained else None
+        if type(told) is int and run.seed not in (None, told):
+            lines.append(f"{run.name} was trained with seed {told}, as its settings say")
     unknown = [run.name for run in evaluated if run.data is None]
     if unknown and len(evaluated) > 1:
         lines.append(

@@ -63,9 +63,7 @@ def run(request: Request) -> int:
     refuse_secrets({"--out": str(request.out)})
     if request.counts:
         return _from_counts(request)
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry
+    _quiet()
     notes: list[str] = []
     targets = [t for text in request.what for t in policies.find(text, request.options, notes)]
     names = policies.names([target.path for target in targets])
@@ -94,12 +92,19 @@ def run(request: Request) -> int:
     return 0
 
 
+def _quiet() -> None:
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry
+
+
 def compare_sets(these: str, others: str, out: Path | None) -> int:
     """`overlap A B`: how many questions of A are in B too, and which.
 
     Raises:
         UserError.
     """
+    _quiet()
     sources = [named.source(name) for name in (these, others)]
     a, b = (overlap.read_problems([one], named.usual_size(one)) for one in sources)
     matches = overlap.find(a, b)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lens_ref.rlvr.config import method_label
 from lens_ref.rlvr.files import COPY_AGAIN, damaged, read_yaml
 from lens_ref.rlvr.manifest_file import check_manifest, read_manifest
 
@@ -24,6 +25,17 @@ class Training:
     def seed(self) -> Any:
         """Of the run."""
         return self.config.get("seed")
+
+    @property
+    def method(self) -> str | None:
+        """Its label, as in the folder's name; None where the settings don't say."""
+        methods = self.config.get("methods")
+        if not (isinstance(methods, list) and len(methods) == 1 and isinstance(methods[0], str)):
+            return None
+        try:
+            return method_label(methods[0])
+        except ValueError:
+            return methods[0]
 
     @property
     def base(self) -> dict[str, Any]:

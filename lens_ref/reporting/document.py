@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from lens_ref.reporting import latex, paper, pictures, run_figures, tables
 from lens_ref.reporting.find import Found, find
 from lens_ref.reporting.settings import Setting, grouped
-from lens_ref.rlvr.report_data import BASELINE, Run, label_order
+from lens_ref.rlvr.report_data import BASELINE, Run, label_order, lacks_last_evaluation
 from lens_ref.rlvr.report_page import figure, page, table
 from lens_ref.rlvr.report_verdict import counted, over_questions, over_seeds
 from lens_ref.rlvr.run_folder import AGAIN, write_whole, writing
@@ -107,7 +107,20 @@ class Reproduction:
             "and is not counted"
             for run in self.found.unfinished
         ]
-        return [*unfinished, *_left_out(self.found.double)]
+        return [*unfinished, *_not_evaluated(self.found.finished), *_left_out(self.found.double)]
+
+
+def _not_evaluated(runs: Sequence[Run]) -> Iterator[str]:
+    """Which runs of a folder lack their last evaluation, a sentence a folder."""
+    folders: dict[Path, list[str]] = {}
+    for run in runs:
+        if lacks_last_evaluation(run):
+            folders.setdefault(run.path.parent, []).append(run.path.name)
+    for folder, names in folders.items():
+        yield (
+            f"{counted(len(names), 'run')} of {nearby(folder)} without an evaluation after the "
+            f"last update, in no mean: {', '.join(names)}"
+        )
 
 
 def _left_out(double: Sequence[tuple[Run, Run]]) -> Iterator[str]:

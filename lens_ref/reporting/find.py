@@ -22,8 +22,10 @@ from lens_ref.rlvr.logs import GROUP_COLUMNS
 from lens_ref.rlvr.manifest_file import check_manifest
 from lens_ref.rlvr.report_data import (
     CURVE_COLUMNS,
+    CURVE_KEY,
     LENS,
     UPDATE_COLUMNS,
+    UPDATE_KEY,
     Run,
     read_run,
     read_table,
@@ -111,9 +113,11 @@ def _below(folder: Path) -> Iterator[Run]:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a folder with a config or a manifest is a run; UserError on half of one."""
+    """Whether a folder with a config or a manifest is a run; UserError on half of one. Of a run
+    that was not begun, since the one before it was stopped, there is the config alone."""
     if (folder / "config.yaml").is_file():
-        require_manifest(folder)
+        if (folder / "metrics.csv").is_file():
+            require_manifest(folder)
         return True
     path = folder / "manifest.json"
     manifest = read_json(path, COPY_AGAIN) if path.is_file() else None
@@ -146,8 +150,9 @@ def _label(method: str) -> str:
 
 def _collected(folder: Path) -> Iterator[Run]:
     """The runs of `python -m lens_ref.rlvr.collect … --out folder`."""
-    curves = read_table(folder / "curves.csv", CURVE_COLUMNS)
-    updates = read_table(folder / "updates.csv", UPDATE_COLUMNS)
+    run_key = ("method", "seed")
+    curves = read_table(folder / "curves.csv", CURVE_COLUMNS, (*run_key, *CURVE_KEY))
+    updates = read_table(folder / "updates.csv", UPDATE_COLUMNS, (*run_key, *UPDATE_KEY))
     path = folder / "manifests.json"
     manifests = read_json(path, COPY_AGAIN)
     if not isinstance(manifests, list) or not all(map(_is_collected, manifests)):

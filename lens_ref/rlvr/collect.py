@@ -10,11 +10,13 @@ and no answer. Beside the runs it draws the figures of a report on all of them.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +27,16 @@ extras.check_command(__name__, "collecting runs")
 import yaml
 from matplotlib.figure import Figure
 
-from lens_ref.command_line import OneLineParser
+from lens_ref.command_line import OneLineParser, folder, one_line_errors
 from lens_ref.rlvr.console import console
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.files import COPY_AGAIN, csv_text, read_csv
+from lens_ref.rlvr.files import COPY_AGAIN, csv_text, read_csv, read_json
 from lens_ref.rlvr.report_data import (
     CURVE_COLUMNS,
     UPDATE_COLUMNS,
     Run,
     differences,
+    lacks_last_evaluation,
     read_run,
     read_runs,
     require_manifest,
@@ -43,7 +46,7 @@ from lens_ref.rlvr.report_page import write_figure
 from lens_ref.rlvr.report_verdict import counted
 from lens_ref.rlvr.run_folder import AGAIN, find_runs, refuse_secrets, write_whole, writing
 from lens_ref.rlvr.run_report import CAPTIONS, draw
-from lens_ref.rlvr.untrusted import to_cell
+from lens_ref.rlvr.untrusted import one_line, to_cell
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])/(?:[^\s/]+/)*([^\s/]+)/?")
 
@@ -53,9 +56,11 @@ def collect(parents: Sequence[Path], out: Path) -> list[Run]:
 
     Raises:
         UserError: an unfinished or never evaluated run, the same method and seed twice, runs of
-            different settings, an output folder that can't be written. Nothing is written then.
+            different settings, an output folder that can't be written or holds other runs. Nothing
+            is written then.
     """
     runs = _read(parents, out)
+    _check_kept(runs, out)
     seen: dict[tuple[str, int], Run] = {}
     for run in runs:
         check_alike(run, runs[0])
@@ -77,6 +82,19 @@ def collect(parents: Sequence[Path], out: Path) -> list[Run]:
     return runs
 
 
+def _check_kept(runs: Sequence[Run], out: Path) -> None:
+    """Raises UserError where runs that were collected into a folder would be lost."""
+    path = out / "manifests.json"
+    held = read_json(path, COPY_AGAIN) if path.is_file() else []
+    names = {manifest.get("run") for manifest in held if isinstance(manifest, dict)}
+    lost = sorted(map(str, names - {f"{run.label}-seed{run.seed}" for run in runs} - {None}))
+    if lost:
+        raise UserError(
+            f"{out} holds {counted(len(lost), 'run')} that would be lost ({', '.join(lost)}): give "
+            "them too, or another --out"
+        )
+
+
 TABLES = ("metrics.csv", "groups.csv", "eval.csv", "eval_counts.csv")
 
 
@@ -88,7 +106,8 @@ def copy_whole(parents: Sequence[Path], out: Path) -> tuple[list[Run], list[str]
         the runs that were copied, and notes: how many others `out` holds, why a figure is missing.
 
     Raises:
-        UserError: an unfinished run, two runs of one name, a folder that can't be written.
+        UserError: an unfinished run, two runs of one name, a folder that can't be written, or that
+            holds another run of such a name.
     """
     runs = _read(parents, out)
     names = [run.path.name for run in runs]
@@ -96,6 +115,7 @@ def copy_whole(parents: Sequence[Path], out: Path) -> tuple[list[Run], list[str]
         _check_finished(run)
         if names.count(run.path.name) > 1:
             raise UserError(f"two runs are named {run.path.name}; collect them into two folders")
+        _check_same(run, out / run.path.name)
     for run in runs:
         folder = out / run.path.name
         manifest = json.dumps(without_paths(run.manifest), indent=1)
@@ -113,6 +133,23 @@ def copy_whole(parents: Sequence[Path], out: Path) -> tuple[list[Run], list[str]
     if more := len(drawn) - len(runs):
         notes.insert(0, f"{out} holds {counted(more, 'other run')} too")
     return runs, notes
+
+
+def _check_same(run: Run, copy: Path) -> None:
+    """Raises UserError where an earlier copy of this name is of another run."""
+    try:
+        earlier = read_run(copy) if (copy / "config.yaml").is_file() else None
+    except UserError:  # a damaged one is mended by this
+        return
+    if earlier is None:
+        return
+    run = replace(run, config=without_paths(run.config))
+    different = [key for key in ("methods", "seed") if run.config[key] != earlier.config.get(key)]
+    different += differences(run, earlier)
+    if different:
+        raise UserError(
+            f"{copy} is another run: it differs in {', '.join(different)}; give another --out"
+        )
 
 
 def _read(parents: Sequence[Path], out: Path) -> list[Run]:
@@ -155,7 +192,7 @@ def _check_finished(run: Run) -> None:
             f"{run.path} is half a run: its config asks for {steps} updates, its metrics.csv has "
             f"{len(run.metrics)} rows; copy it again"
         )
-    if not run.evals.empty and run.evals["step"].max() != steps:
+    if lacks_last_evaluation(run):
         raise UserError(f"{run.path} was not evaluated after its last update; copy it again")
 
 
@@ -206,26 +243,28 @@ def main(arguments: list[str] | None = None) -> int:
         "manifests.json.",
     )
     parser.add_argument("parents", nargs="+", type=Path, metavar="RUNS_PARENT")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="e.g. results/tiny")
+    parser.add_argument(
+        "--out", type=folder, required=True, metavar="DIR", help="e.g. results/tiny"
+    )
     parser.add_argument(
         "--whole",
         action="store_true",
         help="copy each run, texts left out, and draw the figures of all",
     )
     args = parser.parse_args(arguments)
-    try:
-        refuse_secrets({"--out": str(args.out)})
-        if args.whole:
-            runs, said = copy_whole(args.parents, args.out)
-        else:
-            runs, said = collect(args.parents, args.out), []
-        names = ", ".join(run.path.name for run in runs)
-        console.print(f"{counted(len(runs), 'run')} → {args.out}: {names}")
-        for sentence in said:
-            console.print(f"note: {sentence}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return one_line_errors(lambda: _run(args), False, "collecting", "")
+
+
+def _run(args: argparse.Namespace) -> int:
+    refuse_secrets({"--out": str(args.out)})
+    if args.whole:
+        runs, said = copy_whole(args.parents, args.out)
+    else:
+        runs, said = collect(args.parents, args.out), []
+    names = one_line(", ".join(run.path.name for run in runs))
+    console.print(f"{counted(len(runs), 'run')} → {args.out}: {names}")
+    for sentence in said:
+        console.print(f"note: {sentence}")
     return 0
 
 

@@ -206,7 +206,7 @@ def load_policy(
         raise UserError(
             f"cannot load the model {config.path!r}: {_first_line(error)} "
             f"({_GATED if 'llama' in source.lower() and not Path(source).is_dir() else ''}"
-            "give a local folder with --model FOLDER)"
+            "name a local folder in its place)"
         ) from error
     if loading["missing_keys"]:  # transformers would fill them with random numbers
         some = sorted(loading["missing_keys"])[0]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 
 from lens_ref.resources import find
@@ -176,7 +177,7 @@ def read_run(path: Path) -> Run:
         raise damaged(path / "config.yaml", "it has no seed", COPY_AGAIN)
     manifest_file = path / "manifest.json"
     manifest = read_manifest(manifest_file, COPY_AGAIN) if manifest_file.exists() else {}
-    return Run(
+    run = Run(
         path=path,
         label=re.sub(r"-seed\d+$", "", path.name),
         seed=config["seed"],
@@ -185,9 +186,31 @@ def read_run(path: Path) -> Run:
         metrics=read_table(path / "metrics.csv", METRICS, UPDATE_KEY),
         groups=read_table(path / "groups.csv", GROUP_COLUMNS),
         evals=read_table(path / "eval.csv", evaluation.COLUMNS, CURVE_KEY),
-        counts=read_table(path / "eval_counts.csv", evaluation.COUNT_COLUMNS),
+        counts=read_table(path / "eval_counts.csv", evaluation.COUNT_COLUMNS, COUNT_KEY),
         samples=[line.value for line in read_jsonl(path / "samples.jsonl", COPY_AGAIN)],
     )
+    if run.finished:
+        _check_counts(run)
+    return run
+
+
+def _check_counts(run: Run) -> None:
+    """Raises UserError where the counts of a finished run, if it has any, are not those of its
+    evaluations."""
+    if run.counts.empty:
+        return
+    path = run.path / "eval_counts.csv"
+    for _, row in run.evals[run.evals["level"] == "all"].iterrows():
+        step, counts = int(row["step"]), run.counts[run.counts["step"] == row["step"]]
+        if counts.empty and step != run.step:
+            continue  # an earlier evaluation alone may have been left out
+        if not np.isnan(row["questions"]) and len(counts) != row["questions"]:
+            why = f"update {step} has {len(counts)} questions, eval.csv {row['questions']:g}"
+            raise damaged(path, why, COPY_AGAIN)
+        rate = (counts["correct"] / counts["n"]).mean()
+        if abs(rate - row["pass@1"]) > ROUNDED:
+            why = f"pass@1 after update {step} is {rate:.4g}, in eval.csv {row['pass@1']:.4g}"
+            raise damaged(path, why, COPY_AGAIN)
 
 
 def require_manifest(folder: Path) -> None:
@@ -203,8 +226,19 @@ def require_manifest(folder: Path) -> None:
         )
 
 
-UPDATE_KEY, CURVE_KEY = ("step",), ("step", "level")
-"""What tells the rows of a run's metrics.csv and eval.csv apart."""
+def lacks_last_evaluation(run: Run) -> bool:
+    """Whether a finished run that is evaluated has no pass@1 after its last update."""
+    every = (run.config.get("eval") or {}).get("every")
+    if run.evals.empty and not every:
+        return False
+    last = run.evals[(run.evals["step"] == run.config.get("steps")) & (run.evals["level"] == "all")]
+    return last.empty or bool(last["pass@1"].isna().any())
+
+
+UPDATE_KEY, CURVE_KEY, COUNT_KEY = ("step",), ("step", "level"), ("step", "question")
+"""What tells the rows of a run's metrics.csv, eval.csv and eval_counts.csv apart."""
+ROUNDED = 1e-4
+"""How far a rate in a log may be from that of its counts."""
 
 
 def read_table(path: Path, columns: Iterable[str], key: Sequence[str] = ()) -> pd.DataFrame:

@@ -201,7 +201,7 @@ def _hub(source: SourceConfig) -> Iterator[Row]:
         gated = "; ask for access on its page and log in with `hf auth login`, or"
         raise UserError(
             f"cannot load the data set {name!r} from the hub ({type(error).__name__}: {reason})"
-            f"{gated if 'gated' in reason else ';'} give a local file with --data FILE.jsonl"
+            f"{gated if 'gated' in reason else ';'} name a local file, FILE.jsonl, in its place"
         ) from error
     number = 0
     for batch in data.iter(batch_size=HUB_BATCH):

@@ -24,12 +24,13 @@ from lens_ref import extras
 
 extras.check_command(__name__, "the study")
 
-from lens_ref.command_line import OneLineParser, positive
-from lens_ref.rlvr.config import load, method_label
+from lens_ref.command_line import OneLineParser, folder, positive
+from lens_ref.rlvr.config import load, method_label, to_dict
 from lens_ref.rlvr.console import console
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.lock import alone_in
-from lens_ref.rlvr.run_folder import AGAIN, find_runs, refuse_secrets, writing
+from lens_ref.rlvr.report_data import differing_settings
+from lens_ref.rlvr.run_folder import AGAIN, RunFolder, find_runs, refuse_secrets, writing
 from lens_ref.rlvr.untrusted import one_line
 from lens_ref.tiny.trainings import trainings
 
@@ -48,7 +49,7 @@ def command(out: Path, seed: int, methods: Sequence[str]) -> list[str] | None:
     all is done.
 
     Raises:
-        UserError: it was begun without one of them.
+        UserError: it was begun without one of them, or with other settings.
     """
     folder = out / f"seed{seed}"
     train = [sys.executable, "-m", "lens_ref.train"]
@@ -61,10 +62,26 @@ def command(out: Path, seed: int, methods: Sequence[str]) -> list[str] | None:
                 f"{folder} was begun without {' '.join(missing)}: train that with another --out, "
                 "or move the folder away"
             )
+        for run in runs:
+            _check_settings(run, seed, methods)
         finished = all(run.finished for run in runs)
         return None if finished else [*train, "--resume", str(folder)]
     given = ["--out", str(out), "--name", folder.name, "--seed", str(seed)]
     return [*train, *given, "--method", *methods]
+
+
+def _check_settings(run: RunFolder, seed: int, methods: Sequence[str]) -> None:
+    """Raises UserError where a run is none of this study's."""
+    config = to_dict(run.config())
+    same = [text for text in methods if method_label(text) == method_label(config["methods"][0])]
+    ours = to_dict(load(overrides={"seed": seed, "methods": same[:1] or list(methods)}))
+    different = [key for key in ("methods", "seed", "steps") if config[key] != ours[key]]
+    different += differing_settings(config, ours)
+    if different:
+        raise UserError(
+            f"{run.path} is none of this study's: it differs in {', '.join(different)}; give "
+            "another --out, or move it away"
+        )
 
 
 def run_seed(out: Path, seed: int, methods: Sequence[str]) -> int:
@@ -103,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = OneLineParser(
         prog="python -m lens_ref.tiny.study", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--out", type=folder, required=True, metavar="FOLDER")
     parser.add_argument("--seeds", type=positive, default=20, metavar="N", help="seeds 0 to N − 1")
     parser.add_argument("--workers", type=positive, default=2, metavar="N", help="seeds at a time")
     parser.add_argument("--method", nargs="+", default=METHODS, metavar="METHOD")
@@ -115,10 +132,14 @@ def main(arguments: list[str] | None = None) -> int:
         load(overrides={"methods": list(args.method)})  # what is wrong with them is told once
         seeds = range(args.seeds)
         with alone_in(args.out), trainings.end_with_this_one():
-            for seed in seeds:
-                command(args.out, seed, args.method)  # what is wrong is told before hours of work
+            # what is wrong is told before hours of work
+            waiting = [seed for seed in seeds if command(args.out, seed, args.method)]
+            consoles = f"each with its console in {args.out / 'seed<k>.log'}"
+            console.print(f"{len(waiting)} of {args.seeds} seeds to train, {consoles}")
             with ThreadPoolExecutor(args.workers) as pool:
-                statuses = list(pool.map(lambda seed: run_seed(args.out, seed, args.method), seeds))
+                statuses = list(
+                    pool.map(lambda seed: run_seed(args.out, seed, args.method), waiting)
+                )
     except UserError as error:
         parser.exit(2, f"error: {error}\n")
     except KeyboardInterrupt:

@@ -373,8 +373,12 @@ def test_the_runs_of_a_folder_on_their_own_questions(
 ) -> None:
     """Without --data: the runs' test set, for the base model beside them too."""
     parent = tmp_path / "mine"
-    for name in ("lens-seed3", "lens-seed4"):
-        shutil.copytree(full_run, parent / name)
+    for seed in (3, 4):
+        copy = parent / f"lens-seed{seed}"
+        shutil.copytree(full_run, copy)
+        config = yaml.safe_load((copy / "config.yaml").read_text()) | {"seed": seed}
+        (copy / "config.yaml").write_text(yaml.safe_dump(config))
+        tell(copy, load_data(RunFolder(copy).config(), ExactVerifier()).train)
     status, out, err = command("tiny", parent, "--n", 2, "--trained-on")
     assert (status, err) == (0, "")
     assert "that are in the training set of the runs" in out
@@ -433,7 +437,7 @@ def test_what_the_runs_of_a_method_may_differ_in(
     second = {**first, "device": "cuda", **config}
     for seed, settings in enumerate((first, second), 1):
         weights = settings["model"].pop("sha256", "a")
-        path = write_run(tmp_path / f"mine/lens-seed{seed}", **settings)
+        path = write_run(tmp_path / f"mine/lens-seed{seed}", **settings | {"seed": seed})
         (path / "manifest.json").write_text(json.dumps({"policy": {"sha256": weights}}))
     status, out, err = command("--from", "mine")
     assert (status, "lens (2 runs)" in out) == ((0, True) if differ is None else (2, False))
@@ -535,6 +539,24 @@ def test_runs_that_were_tested_on_other_questions_are_not_compared(
     assert "nothing tells" not in command("--from", "mine/lens-seed1")[1]  # alone
     (tmp_path / "mine/lens-seed0/manifest.json").write_text("{")
     assert "is damaged" in command("--from", "mine")[2]
+
+
+def test_names_that_the_settings_contradict(command: Command, tmp_path: Path) -> None:
+    """A copy of a seed is no other seed, and another method is none of this one's."""
+    for name, seed, method in (("lens-seed0", 0, "lens"), ("lens-seed7", 0, "lens:preset=paper")):
+        write_run(tmp_path / "twice" / name, seed=seed, methods=[method])
+    status, _, err = command("--from", "twice")
+    told = "lens-seed0 and lens-seed7 are no two seeds: their settings say that both were trained"
+    assert (status, err.startswith(f"error: {told} with seed 0")) == (2, True)
+    status, out, _ = command("--from", "twice/lens-seed7")
+    assert (status, "note: lens-seed7 was trained with seed 0, as its settings say" in out) == (
+        0,
+        True,
+    )
+    write_run(tmp_path / "mixed/lens-seed0", seed=0, methods=["lens"])
+    write_run(tmp_path / "mixed/lens-seed1", seed=1, methods=["grpo"])
+    status, _, err = command("--from", "mixed")
+    assert (status, "both of lens by their names, yet differ in method: " in err) == (2, True)
 
 
 def test_a_part_of_the_questions_is_not_compared_with_all(command: Command, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -503,6 +504,49 @@ def test_figures_beside_whole_runs_show_all_of_them(
     collect.copy_whole([tmp_path / "a", tmp_path / "b"], out)
     assert not (out / "negative_share.png").exists()
     assert "Not every run kept its groups" in text_of(write_report(tmp_path / "a"))
+
+
+def test_another_experiments_runs_are_not_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs of any two experiments have the same names."""
+    for parent in "abc":
+        make_run(tmp_path / parent, "lens", 1, {0: [1, 1], 4: [2, 2]}, ratio=0.25)
+    with_settings(tmp_path / "b/lens-seed1", optimizer={"lr": 1e-3})
+    with_settings(tmp_path / "c/lens-seed1", seed=2)
+    out = str(tmp_path / "out")
+    again = [str(tmp_path / "a"), "--out", out, "--whole"]
+    assert collect.main(again) == 0
+    kept = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    for parent, what in (("b", "optimizer.lr"), ("c", "seed")):
+        assert collect.main([str(tmp_path / parent), "--out", out, "--whole"]) == 2
+        said = f"{out}/lens-seed1 is another run: it differs in {what}; give another --out"
+        assert said in capsys.readouterr().err
+        assert kept == {path: path.read_bytes() for path in kept}
+    assert collect.main(again) == 0
+    (tmp_path / "out/lens-seed1/config.yaml").write_text("{")
+    assert collect.main(again) == 0  # a damaged copy is mended
+
+
+def with_settings(run: Path, **changes: Any) -> None:
+    config = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
+    for key, value in changes.items():
+        config[key] = {**config[key], **value} if isinstance(value, dict) else value
+    (run / "config.yaml").write_text(yaml.safe_dump(config), "utf-8")
+
+
+def test_collected_runs_are_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for parent, label in (("a", "grpo"), ("a", "lens"), ("b", "nsr")):
+        make_run(tmp_path / parent, label, 1, {0: [1, 1], 4: [2, 2]}, ratio=0.25)
+    a, b, out = (str(tmp_path / name) for name in ("a", "b", "out"))
+    assert collect.main([a, "--out", out]) == 0
+    before = (tmp_path / "out/curves.csv").read_text()
+    assert collect.main([b, "--out", out]) == 2
+    said = f"{out} holds 2 runs that would be lost (grpo-seed1, lens-seed1): give them too, or"
+    assert said in capsys.readouterr().err
+    assert (tmp_path / "out/curves.csv").read_text() == before
+    assert collect.main([a, b, "--out", out]) == 0
+    assert capsys.readouterr().out.startswith(f"3 runs → {out}: ")
 
 
 @pytest.mark.parametrize("whole", [[], ["--whole"]])

@@ -138,7 +138,7 @@ def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     assert refused("owner/name") == (
         "cannot load the data set 'owner/name' from the hub (ConnectionError: many lines); "
-        "give a local file with --data FILE.jsonl"
+        "name a local file, FILE.jsonl, in its place"
     )
 
 
@@ -149,7 +149,7 @@ def test_a_gated_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "load_dataset", gated)
     text = refused("owner/name")
     assert "ask for access on its page and log in with `hf auth login`" in text
-    assert "--data FILE.jsonl" in text
+    assert "FILE.jsonl, in its place" in text
 
 
 # --- what is refused ------------------------------------------------------------------------------

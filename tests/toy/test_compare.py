@@ -194,8 +194,11 @@ def test_ctrl_c_says_how_to_go_on(cells, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--workers", "0"], "argument --workers: '0' is not a whole number from 1"),
-        (["--seed-base", "x"], "argument --seed-base: 'x' is not a whole number from 0"),
+        (["--workers", "0"], "argument --workers: '0' is not a whole number from 1 to 999,999,999"),
+        (
+            ["--seed-base", "x"],
+            "argument --seed-base: 'x' is not a whole number from 0 to 999,999,999",
+        ),
     ],
 )
 def test_a_bad_number_is_one_line(options, message, capsys):

@@ -135,6 +135,12 @@ def test_check_command(table, tmp_path, capsys):
         ("seed,steps\n0,3\n", "no column 'experiment'"),
         (",".join(COLUMNS) + "\na,b,c,sgd,.1,4,,high,1,2,2,9\n", "column 'mean'"),
         (",".join(COLUMNS) + "\na,b,c,sgd,.1,4,,,1,2,2,9\n", "line 2 has no mean"),
+        (",".join(COLUMNS) + "\na,b,c,sgd,.1,4,,1,-1,2,2,9\n", "line 2 has a ci95 below 0"),
+        (",".join(COLUMNS) + "\na,b,c,sgd,.1,4,,1,1,0,2,9\n", "line 2 has no n of at least 1"),
+        (
+            ",".join(COLUMNS) + 2 * "\na,b,c,sgd,.1,4,,1,1,2,2,9" + "\n",
+            "line 3 is of the same cell as an earlier one",
+        ),
     ],
 )
 def test_check_of_a_broken_table_is_one_line(text, message, tmp_path, capsys):
@@ -145,3 +151,9 @@ def test_check_of_a_broken_table_is_one_line(text, message, tmp_path, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_cells_that_differ_without_any_interval_do_not_agree(table):
+    bare = table.assign(ci95=float("nan"))
+    assert compare(bare, bare).agrees
+    assert not compare(bare, bare.assign(mean=bare["mean"] + 1)).agrees

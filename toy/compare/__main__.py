@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from rich.console import Console
 
-from lens_ref.command_line import OneLineParser, positive, unsigned
+from lens_ref.command_line import OneLineParser, folder, positive, unsigned
 from lens_ref.rlvr.console import PlainConsole
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.run_folder import processor
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--workers", type=positive, default=2, help="processes of one thread each")
     p.add_argument(
         "--out",
-        type=Path,
+        type=folder,
         help="folder for CSVs and figures; runs/compare, --full: results/compare",
     )
     p.add_argument("--seed-base", type=unsigned, default=0, metavar="N", help="the first seed")
