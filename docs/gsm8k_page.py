@@ -22,13 +22,13 @@ from reproduction_page import (  # beside this file
 )
 from scipy.stats import chi2
 
-from lens_ref.reporting.settings import Estimate, Setting, at_end, listed, named_seeds
+from lens_ref.reporting.settings import Estimate, Setting, at_end
 from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, read_runs
 from lens_ref.rlvr.report_figures import common_seeds
-from lens_ref.rlvr.report_verdict import bounds, counted, percent, signed
+from lens_ref.rlvr.report_verdict import bounds, counted, listed, named_seeds, percent, signed
 from lens_ref.rlvr.statistics import Interval, detectable, moving_average, seeds_interval
 
 ORIGINS = {

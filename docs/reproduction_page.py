@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from lens_ref.reporting.settings import listed
 from lens_ref.rlvr.report_data import BASELINE, display
-from lens_ref.rlvr.report_verdict import bounds, percent, points, seed_pairs, signed
+from lens_ref.rlvr.report_verdict import bounds, listed, percent, points, seed_pairs, signed
 from lens_ref.rlvr.statistics import Interval, detectable, holm, t_interval
 
 ARMS = {

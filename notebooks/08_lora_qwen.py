@@ -42,6 +42,8 @@ from lens_ref.rlvr.memory import (
 )
 from lens_ref.rlvr.policy import load_policy
 from lens_ref.rlvr.report_data import display
+from lens_ref.rlvr.report_figures import common_seeds
+from lens_ref.rlvr.report_verdict import named_seeds
 from lens_ref.rlvr.statistics import bootstrap_interval, moving_average
 from lens_ref.rlvr.tasks import load_questions
 from lens_ref.verifier import Verifier
@@ -332,18 +334,21 @@ for model in dict.fromkeys(models.values()):
 
 # %%
 def curves(setting):
-    """Reward and negative groups of each method: mean over seeds, averaged over eight updates."""
+    """Reward and negative groups of each method, averaged over eight updates: the mean over the
+    seeds that all methods have, and a band from the lowest to the highest of all its seeds."""
+    common = sorted(common_seeds(setting.runs))
     fig, axes = plt.subplots(1, 2, figsize=(11, 4.4))
     for ax, column in zip(axes, ("reward", "negative_share"), strict=True):
         for i, label in enumerate(setting.labels):
             runs = {r.seed: r.metrics.set_index("step")[column] for r in setting.of(label)}
             smooth = pd.DataFrame(runs).apply(lambda values: moving_average(values, 8))
             low, high = smooth.min(axis=1), smooth.max(axis=1)
-            ax.fill_between(smooth.index, low, high, color="grey", alpha=0.25)
-            name = f"{display(label)}, seeds: {len(runs)}"
-            ax.plot(smooth.index, smooth.mean(axis=1), label=name, **line(i) | {"markevery": 0.12})
+            ax.fill_between(smooth.index, low, high, color=line(i)["color"], alpha=0.12, lw=0)
+            shared = smooth[common or list(runs)].mean(axis=1)
+            ax.plot(smooth.index, shared, label=display(label), **line(i) | {"markevery": 0.12})
         ax.set(xlabel="updates", ylabel="share", title=TITLES[column])
-    axes[0].legend(fontsize=11)
+    lines = f"lines: mean of {named_seeds(common)}" if common else "lines: mean of all seeds"
+    axes[0].legend(fontsize=10, title=f"{lines}\nbands: all seeds", title_fontsize=10)
     fig.suptitle(setting.title, fontsize=12)
     plt.show()
 

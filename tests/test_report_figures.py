@@ -81,6 +81,10 @@ def test_runs_that_look_alike_are_named_once(tmp_path: Path) -> None:
     names = [text.get_text() for text in drawn.legends[0].texts]
     assert names == ["GRPO, 2 seeds", "LENS as printed, seed 1"]
     assert len(drawn.axes[0].containers) == 3
+    drawn = report_figures.reward(runs, None, report_figures.styles(r.label for r in runs))
+    assert isinstance(drawn, Figure)
+    names = [text.get_text() for text in drawn.legends[0].texts]
+    assert names == ["GRPO, 2 seeds, mean of seed 1", "LENS as printed, seed 1"]
 
 
 def with_ratios(path: Path, ratios: list[float | str]) -> Run:

@@ -22,7 +22,7 @@ from lens_ref.rlvr.report_data import (
     display,
     label_order,
 )
-from lens_ref.rlvr.report_verdict import question_rates, seed_pairs
+from lens_ref.rlvr.report_verdict import named_seeds, question_rates, seed_pairs
 from lens_ref.rlvr.statistics import Interval, bootstrap_interval, seeds_interval
 from lens_ref.rlvr.untrusted import one_line
 
@@ -61,17 +61,6 @@ def over_seeds(values: Sequence[float] | np.ndarray, rates: bool = False) -> Est
     if interval is None:
         return Estimate(float(array.mean()), None, None, array.size, "")
     return Estimate.of(interval.within(0, 100) if rates else interval, array.size, "seeds")
-
-
-def named_seeds(seeds: Iterable[int]) -> str:
-    """seed 1; seeds 0, 1 and 2."""
-    words = list(map(str, seeds))
-    return f"seed{'s' if len(words) > 1 else ''} {listed(words)}"
-
-
-def listed(words: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from matplotlib.ticker import MaxNLocator
 
 from lens_ref.rlvr.evaluation import KS
 from lens_ref.rlvr.report_data import Committed, Run, display, label_order, look_name
-from lens_ref.rlvr.report_verdict import question_rates
+from lens_ref.rlvr.report_verdict import named_seeds, question_rates
 from lens_ref.rlvr.statistics import Interval, bootstrap_interval, moving_average
 from lens_ref.rlvr.untrusted import printable
 
@@ -90,10 +90,13 @@ def _over_updates(
             axes.plot(thin.index, thin, color=look.color, lw=0.6, alpha=0.3)
         shared = [x for run, x in zip(its, smooth, strict=True) if run.seed in common or not common]
         thick = pd.concat(shared, axis=1, join="inner").mean(axis=1)
+        name = look_name(its[0], runs)
+        if len(shared) < len(its):
+            name += f", mean of {named_seeds(sorted(common))}"
         axes.plot(
             thick.index, thick,
             color=look.color, ls=look.line, marker=look.marker, markevery=0.15, ms=4, lw=2,
-            label=look_name(its[0], runs),
+            label=name,
         )  # fmt: skip
 
 

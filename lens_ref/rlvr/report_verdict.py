@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -239,6 +239,17 @@ def bounds(interval: Interval) -> str:
 def counted(number: int, name: str) -> str:
     """1 seed, 2 seeds."""
     return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def named_seeds(seeds: Iterable[int]) -> str:
+    """seed 1; seeds 0, 1 and 2."""
+    words = list(map(str, seeds))
+    return f"seed{'s' if len(words) > 1 else ''} {listed(words)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def signed(value: float) -> str:
