@@ -369,7 +369,7 @@ def test_an_adapter_alone_is_asked_as_in_the_papers_experiments(
 
 
 def test_the_runs_of_a_folder_on_their_own_questions(
-    command: Command, full_run: Path, tmp_path: Path
+    command: Command, full_run: Path, questions: Path, tmp_path: Path
 ) -> None:
     """Without --data: the runs' test set, for the base model beside them too."""
     parent = tmp_path / "mine"
@@ -377,8 +377,9 @@ def test_the_runs_of_a_folder_on_their_own_questions(
         copy = parent / f"lens-seed{seed}"
         shutil.copytree(full_run, copy)
         config = yaml.safe_load((copy / "config.yaml").read_text()) | {"seed": seed}
+        config["data"]["train"] = str(questions)
         (copy / "config.yaml").write_text(yaml.safe_dump(config))
-        tell(copy, load_data(RunFolder(copy).config(), ExactVerifier()).train)
+        tell(copy, load_questions(str(questions), ExactVerifier()))
     status, out, err = command("tiny", parent, "--n", 2, "--trained-on")
     assert (status, err) == (0, "")
     assert "that are in the training set of the runs" in out

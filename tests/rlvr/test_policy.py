@@ -399,7 +399,7 @@ def test_a_folder_that_is_no_model_is_one_line(
 def test_a_config_that_no_model_has_is_one_line(entries: dict[str, Any], copy: Path) -> None:
     """transformers raises errors of many kinds here, some of two lines."""
     edit(copy, "config.json", **entries)
-    with pytest.raises(UserError, match=r"cannot load the model .*[^:] \(give a") as caught:
+    with pytest.raises(UserError, match=r"cannot load the model .*[^:] \(name a") as caught:
         load(copy)
     assert "\n" not in str(caught.value)
 
@@ -409,7 +409,7 @@ def test_whatever_is_raised_on_the_way_is_one_line(
     error: Exception, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: raising(error))
-    with pytest.raises(UserError, match=r": (a\\x1bb|x|ZeroDivisionError) \(give a") as caught:
+    with pytest.raises(UserError, match=r": (a\\x1bb|x|ZeroDivisionError) \(name a") as caught:
         load(copy)
     assert "\n" not in str(caught.value)
 
