@@ -949,6 +949,35 @@ MUTANTS = [
         "rlvr/test_run_report.py::test_a_run_is_not_collected_over_itself",
     ),
     Mutant(
+        "verifier: the parser's mixed numbers",
+        "verifier/parser.py",
+        "if first == len(factors) - 1 or not isinstance(factor, (sympy.Expr, sympy.MatrixBase)):\n"
+        "            return factor",
+        "if True:\n            return super().convert_postfix_list(factors, first)",
+        "test_verifier.py::test_verdicts_by_kind_of_answer",
+    ),
+    Mutant(
+        "verifier: a line is proportional to infinity",
+        "verifier/algebra.py",
+        "any(x == 0 or y == 0 or x.is_infinite or y.is_infinite for x, y in pairs)",
+        "any(x == 0 or y == 0 for x, y in pairs)",
+        "test_verifier.py::test_verdicts_by_kind_of_answer[bounds and infinity]",
+    ),
+    Mutant(
+        "verifier: bars without sides",
+        "verifier/algebra.py",
+        "latex = _sided_bars(latex)",
+        "pass",
+        "test_verifier.py::test_verdicts_by_kind_of_answer[absolute values]",
+    ),
+    Mutant(
+        "verifier: a function takes all behind it",
+        "verifier/parser.py",
+        "operand = _operands(arg.mp_nofunc())[0]",
+        "operand = arg.mp_nofunc()",
+        "test_verifier.py::test_verdicts_by_kind_of_answer[functions without brackets]",
+    ),
+    Mutant(
         "study: a seed that waits begins after a signal",
         "tiny/study.py",
         "if trainings.ending:\n        return",

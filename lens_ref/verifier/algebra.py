@@ -6,15 +6,14 @@ Runs in the worker processes only: sympy may take for ever on a hostile expressi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import count
-from typing import Any
 
 import sympy
-from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
 from math_verify import verify
+
+from .parser import parse
 
 MAX_EXPRESSION_CHARS = 500  # the golds of MATH stay below 200; the parser takes seconds beyond
 _DIGITS = 30
@@ -30,18 +29,19 @@ _POINTS = tuple(
         ((-317, 101), (-41, 103), (173, 107), (-97, 109), (239, 113)),
     )
 )
-_CASE_KEPT = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
 
 _SIMPLE_NUMBER = re.compile(r"(?P<sign>[+-]?)\s*(?P<whole>\d{0,2000})(?:\.(?P<part>\d{0,2000}))?")
 _SIMPLE_FRACTION = re.compile(
     r"(?P<sign>[+-]?)\s*(?:\\frac\{\s*(?P<top>[+-]?\s*\d{1,40})\s*\}\{\s*(?P<bottom>\d{1,40})\s*\}"
     r"|(?P<top2>\d{1,40})\s*/\s*(?P<bottom2>\d{1,40}))"
 )
-_MIXED = re.compile(r"(?<![\d.^_)}A-Za-z])(\d+)\s*\\frac\{(\d+)\}\{(\d+)\}")
+_MIXED = re.compile(r"(?<![\d.^_)}A-Za-z])(\d+)\s*\\frac\{\s*(\d+)\s*\}\{\s*(\d+)\s*\}")
 _MIXED_SLASH = re.compile(r"(?<![\d.^_)}A-Za-z])(?<!\d )(\d+) (\d+) ?/ ?(\d+)(?![\d.])")
 # two numbers with nothing but a space between them, which the parser would glue or multiply
 _SIDE_BY_SIDE = re.compile(r"(?:^|[^\d._^])[\d.]*\d\.?\s+\.?\d")
 _PRIMED = re.compile(r"([A-Za-z](?:_\d|_\{\w+\})?)('+)")
+_BAR = re.compile(r"(?<!\\)\|")
+_OPENS = re.compile(r"[-+*/^_=<>,:(\[{]$|\\(?:cdot|times|div|pm|mp|lvert|lfloor|lceil)$")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar)\s*\{?(\d+)\}?")
 _SCIENTIFIC = re.compile(r"([-+]?\s?\d*\.?\d+)[eE]([-+]?\d{1,4})")
 _DECIMAL = re.compile(r"(\d*)\.(\d+)")
@@ -50,10 +50,6 @@ _NO_FORMULA = re.compile("[\"`@;\x00-\x1f\x7f\ud800-\udfff]|__|[(\\[]'")
 # what the parser would drop: words, a second factorial (5!! is no (5!)!), the index of a number,
 # a second point in it
 _DROPPED = re.compile(r"\\text|!\s*!|(?<![\w^_.])[\d.]*\d\s*_|\.\d*\.")
-# 1/2x may be x/2 or 1/(2x)
-_AMBIGUOUS_QUOTIENT = re.compile(
-    r"/\s*\d+\s*(?:[A-Za-z]|\\(?!cdot|times|div|pm|mp|rceil|rfloor)[a-z])"
-)
 # what the parser takes for a constant or an operation, but an answer uses as a name
 _CAPITAL_I = re.compile(r"(?<!\\)(?:\\[A-Za-z]+|I(?:_(?:(\w)|\{(\w+)\}))?)")
 _GAMMA = re.compile(r"\\(g|G)amma(?![A-Za-z])(?:_(?:(\w)|\{(\w+)\}))?")
@@ -104,10 +100,32 @@ def _repeating_decimal(match: re.Match[str]) -> str:
     return f"({head}+{tail})"
 
 
+def _sided_bars(latex: str) -> str:
+    """Tell the bars that open from those that close: of |x|+2|y| the parser makes |x(2|y|)|.
+
+    A bar opens at the start, behind a sign or a bracket, and where none is open.
+    """
+    if len(_BAR.findall(latex)) % 2:  # a value at a place: x|_{x=1}
+        return latex
+    depth, opens = 0, False
+
+    def sided(match: re.Match[str]) -> str:
+        nonlocal depth, opens
+        before = match.string[: match.start()].rstrip()
+        if not before.endswith("|"):  # as the bar before it: ||x|-1|, |x-|y||
+            opens = _OPENS.search(before) is not None
+        opens = opens or depth == 0
+        depth += 1 if opens else -1
+        return r"\lvert " if opens else r"\rvert "
+
+    return _BAR.sub(sided, latex)
+
+
 def _exact(latex: str) -> str:
     """Write mixed numbers as sums and decimals as fractions, so that nothing is rounded."""
     if scientific := _SCIENTIFIC.fullmatch(latex):
         latex = rf"{scientific[1]} \cdot 10^{{{int(scientific[2])}}}"
+    latex = _sided_bars(latex)
     latex = _MIXED_SLASH.sub(_mixed_number, latex)
     latex = _MIXED.sub(_mixed_number, latex)
     latex = _PRIMED.sub(_primed_letter, latex)
@@ -116,12 +134,12 @@ def _exact(latex: str) -> str:
     latex = _TRANSPOSED.sub("^{T_{exponent}}", latex)
     latex = _REPEATING.sub(_repeating_decimal, latex)
     latex = _DECIMAL.sub(lambda m: f"(\\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}})", latex)
-    return re.sub(r"(\d|\})\s*\\degree", r"\1 \\cdot \\frac{\\pi}{180}", latex)
+    return re.sub(r"(\d|\})\s*\\degree", r"\1 \\frac{\\pi}{180}", latex)
 
 
 @lru_cache(maxsize=4096)
 def to_sympy(latex: str) -> sympy.Basic | None:
-    """Parse one expression; None where math-verify's parser does not take all of it.
+    """Parse one expression; None where the parser does not take all of it.
 
     Letters keep their case; ``i`` is the imaginary unit. What trails off in dots has no value.
     """
@@ -133,12 +151,10 @@ def to_sympy(latex: str) -> sympy.Basic | None:
         return None
     if "'" in _PRIMED.sub("", latex):  # the parser drops a prime behind anything but a name
         return None
-    if _AMBIGUOUS_QUOTIENT.search(latex):
-        return None
     if _SIDE_BY_SIDE.search(_MIXED_SLASH.sub(_mixed_number, latex)) or r"\ldots" in latex:
         return None
     try:
-        expression = _parsed(_exact(latex))
+        expression = parse(_exact(latex))
         if isinstance(expression, sympy.MatrixExpr):
             expression = expression.doit()
     except (ValueError, TypeError, ArithmeticError, AttributeError):  # a matrix without a power
@@ -160,30 +176,6 @@ def _floors_close(latex: str) -> bool:
         elif not opened or opened.pop() != kind:
             return False
     return not opened
-
-
-class _Parser(_Latex2Sympy):
-    """math-verify's, but for what stands side by side: a product, also where the parser would add
-    an integer and a fraction, whatever its settings say of mixed numbers."""
-
-    def convert_postfix_list(self, factors: Sequence[Any], first: int = 0) -> Any:
-        factor = self.convert_postfix(factors[first])
-        if isinstance(factor, list):  # d/dx of what follows
-            return super().convert_postfix_list(factors, first)
-        if first == len(factors) - 1 or not isinstance(factor, (sympy.Expr, sympy.MatrixBase)):
-            return factor
-        rest = self.convert_postfix_list(factors, first + 1)
-        matrix = any(getattr(part, "is_Matrix", False) for part in (factor, rest))
-        return (self.mat_mul_flat if matrix else self.mul_flat)(factor, rest)
-
-
-def _parsed(latex: str) -> object:
-    """The parser's reading of the whole expression. `math_verify.parse` would go on where that
-    fails, and take any fraction inside for the whole."""
-    try:
-        return _Parser(config=_CASE_KEPT).parse(latex)
-    except Exception:  # bare ones, on a syntax error
-        return None
 
 
 def _value(expression: sympy.Basic, point: dict[sympy.Symbol, sympy.Rational]) -> sympy.Expr | None:
@@ -260,7 +252,7 @@ def proportional(a: sympy.Basic, b: sympy.Basic) -> sympy.Expr | None:
     """The constant c with a = c·b at all common points, or None. Tells when equations agree."""
     pairs = values(a, b)
     pairs = [(x, y) for x, y in pairs if x != 0 or y != 0]
-    if len(pairs) < 2 or any(x == 0 or y == 0 for x, y in pairs):
+    if len(pairs) < 2 or any(x == 0 or y == 0 or x.is_infinite or y.is_infinite for x, y in pairs):
         return None
     ratios = [x / y for x, y in pairs]
     return ratios[0] if all(close(ratios[0], r) for r in ratios[1:]) else None

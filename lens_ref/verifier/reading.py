@@ -163,15 +163,25 @@ def _list(text: str) -> Answer | None:
     parts = _parts(pieces)
     if len(parts) == 1:
         return parts[0]
+    if OR.strip() in separators and any(isinstance(part, Inequality) for part in parts):
+        parts = tuple(map(_point_on_line, parts))  # x < 1 or x = 4
     bounded = {part.label if isinstance(part, Inequality) else None for part in parts}
     if len(bounded) == 1 and None not in bounded:
-        holes = all(isinstance(p.region, Region) for p in parts)
+        cut = [isinstance(p.region, Region) and p.region.operation == "minus" for p in parts]
+        holes = all(cut) or (any(cut) and OR.strip() not in separators)  # 0 < x < 5, x \\ne 2
         joined = "intersection" if holes or set(separators) == {AND.strip()} else "union"
         return Inequality(parts[0].label, Region(joined, tuple(p.region for p in parts)))
     if set(separators) == {OR.strip()} and all(map(_is_interval, parts)):
         return Region("union", parts)
     unordered = OR.strip() in separators or any(_is_unordered(part) for part in parts)
     return Items(tuple(_flat(parts)), unordered) if parts else None
+
+
+def _point_on_line(part: Answer) -> Answer:
+    """``x = 4`` among bounds of x is one more point."""
+    if not isinstance(part, Equation) or part.label is None or len(part.sides) != 2:
+        return part
+    return Inequality(_squeeze(part.label), Region("union", (Items((part.sides[1],)),)))
 
 
 def _is_interval(answer: Answer) -> bool:
@@ -364,8 +374,10 @@ def _matrix(text: str) -> Answer | None:
     if match is None:
         return None
     lines = [line for line in re.split(r"\\\\(?:\[[^\]]*\])?", match[2]) if line.strip()]
-    rows = tuple(_parts(split_top(line, re.compile("&"))[0]) for line in lines)
-    return Matrix(rows) if rows and len({len(row) for row in rows}) == 1 else None
+    cells = [split_top(line, re.compile("&"))[0] for line in lines]
+    rows = tuple(map(_parts, cells))
+    empty = any(len(row) < len(line) for row, line in zip(rows, cells, strict=True))
+    return Matrix(rows) if len({len(row) for row in rows}) == 1 and not empty else None
 
 
 def read_based(text: str, sure: bool = False) -> Based | None:

@@ -119,10 +119,10 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<![\^_}A-Za-z])(?:\\text)?\{\s*([-+])\s*\}", r"\1"),
         (r"(?<=[\d\s])\(\s*\\text\{([^{}()]*)\}\s*\)", r"\\text{(\1)}"),  # 42 (\text{units})
         (r"(?<![A-Za-z\\])(?:infinity|inf|oo)(?![A-Za-z])", r"\\infty "),
-        (r"\+\s*\\infty", r"\\infty"),
+        (r"(^|[(\[,;=<>]|\\(?:le|ge|to)\s)\s*\+\s*\\infty", r"\1\\infty"),
         (r"(?<![A-Za-z\\{])(sqrt|pi|sin|cos|tan|log|ln)(?![A-Za-z])", r"\\\1"),
         (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
-        (r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}"),
+        (r"\\sqrt\s*(\d(?![\d.])|[A-Za-z])", r"\\sqrt{\1}"),
         (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
         (r"\\frac\s*([0-9A-Za-z])\s*(?=\{)", r"\\frac{\1}"),
         (r"\\frac(?:\s+(?=[A-Za-z])|\s*(?=\d))(\w)\s*(?=[0-9A-Za-z\\])", r"\\frac{\1}"),
@@ -131,7 +131,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\[dt]?binom\s*(\d)\s*(\d)", r"\\binom{\1}{\2}"),
         (r"(\\frac" + _BRACED + r")\s*([0-9A-Za-z]|\\(?:" + _GREEK + r"))", r"\1{\2}"),
         (r"\}\s+\{", "}{"),
-        (r"\^\s*(-?\d{2,})", r"^{\1}"),  # x^10 is meant as x^{10}
+        (r"\^\s*(-\d+(?!\s*/|[\d.])|\d{2,}|e(?![A-Za-z]))", r"^{\1}"),  # x^10 is meant as x^{10}
         (r"\^\s*\(([^()]*)\)", r"^{\1}"),
         # what a root or an exponent without braces is over
         (r"(\\sqrt(?:\s*\[[^\[\]]*\])?|\^)\s*(" + _FRACTION + ")", r"\1{\2}"),
