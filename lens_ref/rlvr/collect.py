@@ -148,7 +148,8 @@ def _check_same(run: Run, copy: Path) -> None:
     different += differences(run, earlier)
     if different:
         raise UserError(
-            f"{copy} is another run: it differs in {', '.join(different)}; give another --out"
+            f"{copy} is another run: it differs in {', '.join(different)}; give another --out, or "
+            "move it away"
         )
 
 
