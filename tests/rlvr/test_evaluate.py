@@ -28,7 +28,7 @@ from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.run_folder import RunFolder
 from lens_ref.rlvr.session import load_data
 from lens_ref.rlvr.stop import StopRequest
-from lens_ref.rlvr.tasks import Questions, load_questions
+from lens_ref.rlvr.tasks import Questions
 from lens_ref.tiny import POLICY_DIR
 from lens_ref.verifier import Verdict
 from tests.beside import ROOT
@@ -374,12 +374,7 @@ def test_the_runs_of_a_folder_on_their_own_questions(
     """Without --data: the runs' test set, for the base model beside them too."""
     parent = tmp_path / "mine"
     for seed in (3, 4):
-        copy = parent / f"lens-seed{seed}"
-        shutil.copytree(full_run, copy)
-        config = yaml.safe_load((copy / "config.yaml").read_text()) | {"seed": seed}
-        config["data"]["train"] = str(questions)
-        (copy / "config.yaml").write_text(yaml.safe_dump(config))
-        tell(copy, load_questions(str(questions), ExactVerifier()))
+        as_seed(full_run, parent, seed, train=questions)
     status, out, err = command("tiny", parent, "--n", 2, "--trained-on")
     assert (status, err) == (0, "")
     assert "that are in the training set of the runs" in out
@@ -713,6 +708,17 @@ def test_a_run_left_out_its_own_test_questions_alone(
     assert (sizes["all, trained on"], sizes["all, not trained on"]) == ("2", "8")
 
 
+def as_seed(run: Path, parent: Path, seed: int, train: Path | None = None) -> None:
+    """A copy of a run as if of another seed, with its training questions or those of a file."""
+    copy = parent / f"lens-seed{seed}"
+    shutil.copytree(run, copy)
+    config = yaml.safe_load((copy / "config.yaml").read_text()) | {"seed": seed}
+    if train is not None:
+        config["data"]["train"] = str(train)
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    tell(copy, load_data(RunFolder(copy).config(), ExactVerifier()).train)
+
+
 def tell(folder: Path, train: Questions) -> None:
     """Of a run: that it was trained on these."""
     path = folder / "manifest.json"
@@ -728,12 +734,7 @@ def test_a_training_set_that_is_another_one_now_is_told(
     path = tmp_path / "train.jsonl"
     path.write_text('{"problem": "1+1", "answer": "2"}\n')
     for seed in (3, 4):
-        copy = tmp_path / f"mine/lens-seed{seed}"
-        shutil.copytree(full_run, copy)
-        config = yaml.safe_load((copy / "config.yaml").read_text()) | {"seed": seed}
-        config["data"]["train"] = str(path)
-        (copy / "config.yaml").write_text(yaml.safe_dump(config))
-        tell(copy, load_questions(str(path), ExactVerifier()))
+        as_seed(full_run, tmp_path / "mine", seed, train=path)
         path.write_text('{"problem": "2+1", "answer": "3"}\n')
     status, out, _ = command("mine", *FAST, "--data", questions, "--trained-on", "--questions", 3)
     assert status == 0
@@ -750,11 +751,7 @@ def test_of_several_training_sets_the_union_is_told(
 ) -> None:
     """The bundled task makes other training questions by every seed."""
     for seed in (3, 4):
-        copy = tmp_path / f"mine/lens-seed{seed}"
-        shutil.copytree(full_run, copy)
-        config = yaml.safe_load((copy / "config.yaml").read_text()) | {"seed": seed}
-        (copy / "config.yaml").write_text(yaml.safe_dump(config))
-        tell(copy, load_data(RunFolder(copy).config(), ExactVerifier()).train)
+        as_seed(full_run, tmp_path / "mine", seed)
     status, out, _ = command("mine", "--n", 2, "--trained-on")
     assert (status, "note: lens-seed" in out) == (0, False)
     title = "lens, with and without the questions that are in one or another of the runs' 2 trai"
