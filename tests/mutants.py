@@ -964,6 +964,13 @@ MUTANTS = [
         "test_verifier.py::test_verdicts_by_kind_of_answer[bounds and infinity]",
     ),
     Mutant(
+        "verifier: the index of a number is dropped",
+        "verifier/parser.py",
+        "if atom.number_subexpr() and atom.number_subexpr().subexpr():",
+        "if False:",
+        "test_verifier.py::test_verdicts_by_kind_of_answer[what would be dropped]",
+    ),
+    Mutant(
         "verifier: bars without sides",
         "verifier/algebra.py",
         "latex = _sided_bars(latex)",

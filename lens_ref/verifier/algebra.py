@@ -12,6 +12,7 @@ from itertools import count
 
 import sympy
 from math_verify import verify
+from sympy.logic.boolalg import Boolean
 
 from .parser import parse
 
@@ -49,7 +50,9 @@ _DECIMAL = re.compile(r"(\d*)\.(\d+)")
 _NO_FORMULA = re.compile("[\"`@;\x00-\x1f\x7f\ud800-\udfff]|__|[(\\[]'")
 # what the parser would drop: words, a second factorial (5!! is no (5!)!), the index of a number,
 # a second point in it
-_DROPPED = re.compile(r"\\text|!\s*!|(?<![\w^_.])[\d.]*\d\s*_|\.\d*\.")
+_DROPPED = re.compile(
+    r"\\text|!\s*!|(?<![\w^_.])[\d.]*\d\s*(?:\^\s*(?:\w|\{[^{}]*\})\s*)?_|\.\d*\."
+)
 # what the parser takes for a constant or an operation, but an answer uses as a name
 _CAPITAL_I = re.compile(r"(?<!\\)(?:\\[A-Za-z]+|I(?:_(?:(\w)|\{(\w+)\}))?)")
 _GAMMA = re.compile(r"\\(g|G)amma(?![A-Za-z])(?:_(?:(\w)|\{(\w+)\}))?")
@@ -137,6 +140,12 @@ def _exact(latex: str) -> str:
     return re.sub(r"(\d|\})\s*\\degree", r"\1 \\frac{\\pi}{180}", latex)
 
 
+def _of_another_letter(expression: sympy.Basic) -> bool:
+    """Whether there is a dy/dx: it is not known, and sympy takes y for a constant."""
+    derivatives = expression.atoms(sympy.Derivative)
+    return any(not d.expr.free_symbols.issuperset(d.variables) for d in derivatives)
+
+
 @lru_cache(maxsize=4096)
 def to_sympy(latex: str) -> sympy.Basic | None:
     """Parse one expression; None where the parser does not take all of it.
@@ -162,9 +171,20 @@ def to_sympy(latex: str) -> sympy.Basic | None:
     if not isinstance(expression, (sympy.Basic, sympy.MatrixBase)):
         return None
     if isinstance(expression, (sympy.Expr, sympy.MatrixBase)):
+        if _counts_with_infinity(expression) or _of_another_letter(expression):
+            return None
         letters = {s for s in expression.free_symbols if s.name == "i"}
         expression = expression.xreplace(dict.fromkeys(letters, sympy.I))
+    elif isinstance(expression, Boolean):  # of 6==5 math-verify would compare the last side alone
+        return None
     return expression
+
+
+def _counts_with_infinity(expression: sympy.Basic) -> bool:
+    """Whether infinity stands in a sum, product or power: sympy has 1 for its power of zero."""
+    if expression in (sympy.oo, -sympy.oo) or not expression.has(sympy.oo, -sympy.oo):
+        return False
+    return not expression.has(sympy.Limit, sympy.Sum, sympy.Product, sympy.Integral)
 
 
 def _floors_close(latex: str) -> bool:
@@ -219,6 +239,8 @@ def same_expression(a: sympy.Basic, b: sympy.Basic) -> bool:
     """
     if isinstance(a, sympy.MatrixBase) or isinstance(b, sympy.MatrixBase):
         return _same_matrix(a, b)
+    if isinstance(a, sympy.Expr) != isinstance(b, sympy.Expr):  # 5 and the set {5, 5} of 5 \pmod 0
+        return False
     if not (a.free_symbols or b.free_symbols):
         exact_a, exact_b = a.doit(), b.doit()
         if exact_a.is_Rational and exact_b.is_Rational:

@@ -125,7 +125,10 @@ class _Comparison:
     def _rearranged(self, gold: Equation, answer: Equation) -> bool:
         differences = []
         for equation in (gold, answer):
-            plain = all(isinstance(side, Atom | Text) for side in equation.sides)
+            plain = all(
+                isinstance(side, Atom) or (isinstance(side, Text) and side.bare)
+                for side in equation.sides
+            )
             if len(equation.sides) != 2 or not plain:
                 return False
             sides = [algebra.to_sympy(latex_of(side)) for side in equation.sides]
@@ -251,7 +254,8 @@ class _Comparison:
         if based.base == 10:
             return self.same(Atom(based.digits), other)
         digits = latex_of(other) if isinstance(other, Atom | Text) else ""
-        return based is gold and digits.upper().lstrip("0") == based.digits.lstrip("0")
+        same_digits = digits.upper().lstrip("0") == based.digits.lstrip("0")
+        return based is gold and bool(digits) and same_digits
 
     def _chains(self, gold: Chain, answer: Chain) -> bool:
         flip = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
@@ -376,6 +380,6 @@ def _clocks(gold: Answer, answer: Answer) -> bool:
         sure = time is not None and not 3600 <= time[0] < 12 * 3600
         return time is not None and (clock.seconds - time[0]) % (86400 if sure else 43200) == 0
     hour = algebra.simple_fraction(latex_of(other)) if isinstance(other, Atom) else None
-    if hour is None or not 0 < hour <= 12:
+    if hour is None or hour.denominator > 1 or not 0 < hour <= 12:
         return False
     return (clock.seconds - 3600 * hour) % (86400 if hour == 12 else 43200) == 0

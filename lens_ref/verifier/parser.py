@@ -22,6 +22,7 @@ _BRACKET_BEHIND = re.compile(r"[\w}][(\[]")
 _SIGNED_GROUP = re.compile(r"\{+[-+]|\{[^(\[]*[\w}][-+]")
 _DIGITS = re.compile(r"\{*[\d.]+\}*")
 _PRINTS_DIGITS = re.compile(r"\{*[\d.]|\{+\\frac|\\frac\{\{|\\frac\{\d+\}\{\{")
+_RAISED_NAME = re.compile(r"\\?[A-Za-z]+(?:_\w|_\{\w+\})?\^(?:\w|\{[^{}]*\})")
 
 
 class _TwoReadingsError(Exception):
@@ -57,6 +58,26 @@ class _Parser(_Latex2Sympy):
         matrix = any(getattr(part, "is_Matrix", False) for part in (factor, rest))
         return (self.mat_mul_flat if matrix else self.mul_flat)(factor, rest)
 
+    def convert_postfix(self, postfix: Any) -> Any:
+        """Where a value at a place starts is not seen: 2x + 1|_{x=3} might be 7."""
+        if any(sign.eval_at() for sign in postfix.postfix_op()):
+            raise _TwoReadingsError
+        return super().convert_postfix(postfix)
+
+    def convert_exp(self, exp: Any) -> Any:
+        """TeX takes no 2^3^2: it might be 64 or 512."""
+        base = exp.exp() if hasattr(exp, "exp") else exp.exp_nofunc()
+        nested = base and (base.exp() if hasattr(base, "exp") else base.exp_nofunc())
+        if nested or (base and _RAISED_NAME.fullmatch(base.getText())):
+            raise _TwoReadingsError
+        return super().convert_exp(exp)
+
+    def convert_atom(self, atom: Any) -> Any:
+        """The parser drops the index of a number: 2^5_6."""
+        if atom.number_subexpr() and atom.number_subexpr().subexpr():
+            raise _TwoReadingsError
+        return super().convert_atom(atom)
+
     def convert_mp(self, mp: Any) -> Any:
         """A slash has one factor behind it: 1/2(x+1) might be half of x+1."""
         if mp.getChildCount() == 3:
@@ -70,6 +91,9 @@ class _Parser(_Latex2Sympy):
         here that is the first operand, and a function may follow. Anything else may belong to
         either side: \ln 2/2 might be the ln of 1. Only \sin \pi/6 is clear."""
         value = super().convert_func(func)
+        based = func.getText().startswith((r"\log", r"\ln"))
+        if func.func_normal_single_arg() and func.subexpr() and not based:
+            raise _TwoReadingsError  # the parser drops the index of \sin_2 x
         alone = func.func_normal_single_arg() and func.func_single_arg_noparens()
         if not alone or _ANGLE.fullmatch(func.getText()):
             return value

@@ -64,6 +64,7 @@ _NAMED = re.compile(
     r"|(?P<line>overline|overrightarrow|overleftrightarrow|widehat)\s*\{\s*(?P<ends>[A-Z]{2}))"
     r"\s*\}?"
 )
+_ANOTHER_CHOICE = re.compile(r"(?<![\w}])\(\s*(?:\\text\{)?[A-J]\}?\s*\)")
 _CLOSING = {"(": ")", "[": "]"}
 
 
@@ -108,7 +109,7 @@ def _text(text: str) -> Answer | None:
         inner = text.replace(AND, "and ").replace(OR, "or ")
     else:
         return None
-    inner = inner.strip(" .,;")
+    inner = inner.rstrip(" .,;").lstrip()  # a point before a digit is no end: .5
     known = words.number_word(inner)
     if known is not None:
         return Atom(str(known))
@@ -138,6 +139,8 @@ def _choice(text: str) -> Answer | None:
     found = words.choice_and_value(_TEXT.sub(r"\1", text))
     if found is None or not (r"\text" in text or re.match(r"-?\d|\\", found[1])):
         return None
+    if _ANOTHER_CHOICE.search(found[1]):  # (A) 1 or (B) 2
+        return Text(text)
     value = _read(found[1])
     return None if value is None else Choice(found[0], value)
 
