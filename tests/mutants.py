@@ -930,8 +930,8 @@ MUTANTS = [
     Mutant(
         "evaluate: runs of other settings are seeds of one method",
         "evaluating/estimates.py",
-        "if different := trained_apart(run, other):",
-        "if different := []:",
+        "different = trained_apart(run, other)",
+        "different = list[str]()",
         f"{EVALUATE}::test_runs_of_other_settings_are_no_seeds_of_one_method",
     ),
     Mutant(
