@@ -24,6 +24,12 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"error: {shown} (see --help)\n")
 
 
+def fail(message: str) -> int:
+    """Print `error: …` in one line; returns the exit status 2."""
+    print(printable(f"error: {message}", keep=""), file=sys.stderr)
+    return 2
+
+
 def positive(text: str) -> int:
     """A whole number from 1."""
     return _whole(text, 1)

@@ -10,10 +10,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from lens_ref.command_line import OneLineParser, folder, unsigned
+from lens_ref.command_line import OneLineParser, fail, folder, unsigned
 from lens_ref.rlvr.console import PlainConsole
 from lens_ref.rlvr.errors import UserError
-from lens_ref.rlvr.untrusted import printable
 from toy import report
 from toy.experiments import FULL, QUICK
 from toy.runs import require_writable, run, write
@@ -64,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\nstopped; nothing was written", file=sys.stderr)
         return 130
     except UserError as error:
-        return _fail(str(error))
+        return fail(str(error))
 
 
 def _run(args: argparse.Namespace, console: Console) -> int:
@@ -72,14 +71,14 @@ def _run(args: argparse.Namespace, console: Console) -> int:
     try:
         require_writable(out)
     except OSError as error:
-        return _fail(f"can't write to {out} ({error.strerror}); give another folder with --out")
+        return fail(f"can't write to {out} ({error.strerror}); give another folder with --out")
     start = time.monotonic()
     plan = FULL if args.full else QUICK
     results = run(plan, args.seed_base, console)
     try:
         write(results, out, args.seed_base, time.monotonic() - start)
     except OSError as error:
-        return _fail(f"can't write to {out} ({error.strerror}); free some space or change --out")
+        return fail(f"can't write to {out} ({error.strerror}); free some space or change --out")
     report.show(results, console)
     report.show_against_reference(results, console)
     if not args.full:
@@ -96,15 +95,10 @@ def _check(a: Path, b: Path, console: Console) -> int:
     try:
         agreement = compare(read_table(a), read_table(b))
     except ValueError as error:
-        return _fail(str(error))
+        return fail(str(error))
     report.show_agreement(agreement, console)
     console.print("agree within 4 standard errors" if agreement.agrees else "do not agree")
     return 0 if agreement.agrees else 1
-
-
-def _fail(message: str) -> int:
-    print(printable(f"error: {message}", keep=""), file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

@@ -26,8 +26,7 @@ def as_float(x: Number, name: str) -> Tensor:
         ValueError: neither a number nor a tensor; a complex one.
     """
     if isinstance(x, Tensor):
-        if x.is_complex():
-            raise ValueError(f"{name} is complex; real numbers are needed")
+        require_real(x, name)
         if not x.is_floating_point():
             return x.to(torch.get_default_dtype())
         return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -41,6 +40,12 @@ def require_tensor(x: object, name: str) -> None:
     """A tensor, not a list or an array."""
     if not isinstance(x, Tensor):
         raise ValueError(f"{name} is a {type(x).__name__}: a tensor is needed")
+
+
+def require_real(x: Tensor, name: str) -> None:
+    """A tensor without an imaginary part."""
+    if x.is_complex():
+        raise ValueError(f"{name} is complex; real numbers are needed")
 
 
 def as_flags(x: Tensor, name: str) -> Tensor:

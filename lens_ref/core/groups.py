@@ -20,6 +20,7 @@ from lens_ref.core._checks import (
     require,
     require_group_axis,
     require_lengths,
+    require_real,
     require_rewards,
     require_tensor,
     work_dtype,
@@ -90,8 +91,7 @@ class Rollouts:
 
     @staticmethod
     def _check_type(name: str, value: Tensor) -> None:
-        if value.is_complex():
-            raise ValueError(f"{name} is complex; real numbers are needed")
+        require_real(value, name)
         if value.dtype == torch.bool and name not in ("rewards", "mask", "valid", "truncated"):
             raise ValueError(f"{name} is bool; numbers are needed")
 

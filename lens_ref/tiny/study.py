@@ -84,13 +84,11 @@ def _check_settings(run: RunFolder, seed: int, methods: Sequence[str]) -> None:
         )
 
 
-def run_seed(out: Path, seed: int, methods: Sequence[str]) -> int:
-    """Train one seed with one thread, its console in `seed<k>.log`; returns the exit status."""
+def run_seed(out: Path, seed: int, train: Sequence[str]) -> int:
+    """Carry out the command that trains one seed, with one thread, its console in `seed<k>.log`;
+    returns the exit status."""
     if trainings.ending:
         return -signal.SIGTERM
-    train = command(out, seed, methods)
-    if train is None:
-        return 0
     path = out / f"seed{seed}.log"
     with writing(path, AGAIN), path.open("a", encoding="utf-8") as log:
         print(shlex.join(train), file=log, flush=True)
@@ -130,16 +128,14 @@ def main(arguments: list[str] | None = None) -> int:
         with writing(args.out, AGAIN):
             args.out.mkdir(parents=True, exist_ok=True)
         load(overrides={"methods": list(args.method)})  # what is wrong with them is told once
-        seeds = range(args.seeds)
         with alone_in(args.out), trainings.end_with_this_one():
             # what is wrong is told before hours of work
-            waiting = [seed for seed in seeds if command(args.out, seed, args.method)]
+            commands = {seed: command(args.out, seed, args.method) for seed in range(args.seeds)}
+            waiting = {seed: train for seed, train in commands.items() if train is not None}
             consoles = f"each with its console in {args.out / 'seed<k>.log'}"
             console.print(f"{len(waiting)} of {args.seeds} seeds to train, {consoles}")
             with ThreadPoolExecutor(args.workers) as pool:
-                statuses = list(
-                    pool.map(lambda seed: run_seed(args.out, seed, args.method), waiting)
-                )
+                statuses = list(pool.map(lambda item: run_seed(args.out, *item), waiting.items()))
     except UserError as error:
         parser.exit(2, f"error: {error}\n")
     except KeyboardInterrupt:

@@ -16,11 +16,10 @@ import pandas as pd
 import torch
 from rich.console import Console
 
-from lens_ref.command_line import OneLineParser, folder, positive, unsigned
+from lens_ref.command_line import OneLineParser, fail, folder, positive, unsigned
 from lens_ref.rlvr.console import PlainConsole
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.run_folder import processor
-from lens_ref.rlvr.untrusted import printable
 from toy.compare import figures, harms, language, report, signal
 from toy.compare.cell import Cell
 from toy.compare.runner import Outcome, forget, run_all
@@ -67,21 +66,21 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         require_writable(out)
     except OSError as error:
-        return _fail(f"can't write to {out} ({error.strerror}); give another folder with --out")
+        return fail(f"can't write to {out} ({error.strerror}); give another folder with --out")
     try:
         _run(args, out, PlainConsole())
     except KeyboardInterrupt:
         print("\nstopped; the finished cells are kept: the same command goes on", file=sys.stderr)
         return 130
     except BrokenProcessPool:
-        return _fail(
+        return fail(
             "a worker process was killed (out of memory?); the finished cells are kept: the same "
             "command goes on, with fewer --workers in less memory"
         )
     except OSError as error:
-        return _fail(f"can't write to {out} ({error.strerror}); make room and run it again")
+        return fail(f"can't write to {out} ({error.strerror}); make room and run it again")
     except UserError as error:
-        return _fail(str(error))
+        return fail(str(error))
     return 0
 
 
@@ -135,11 +134,6 @@ def write(
     for name, table in summaries.items():
         table.to_csv(out / f"summary_{name}.csv", index=False, float_format="%.6g")
         (out / f"manifest_{name}.json").write_text(json.dumps(manifest, indent=2) + "\n")
-
-
-def _fail(message: str) -> int:
-    print(printable(f"error: {message}", keep=""), file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":
