@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from reproduction_page import (  # beside this file
     LINES,
-    commits,
+    code_of,
     in_words,
     interval,
     loudness,
@@ -41,7 +41,11 @@ NONE_YET = "No runs are committed yet."
 FEW_SEEDS = 3
 """From so many seeds on the interval is one over seeds."""
 WINDOW = 8  # updates
-COLORS = {BASELINE: "0.35", **{label: color for label, (color, *_) in LINES.items()}}
+COLORS = {
+    BASELINE: "0.35",
+    "nsr": "tab:purple",
+    **{label: color for label, (color, *_) in LINES.items()},
+}
 
 
 def page(folder: Path) -> str:
@@ -119,7 +123,7 @@ def by_commit(runs: Sequence[Run]) -> list[str]:
     """Which methods and seeds ran with which code, a line a commit."""
     found: dict[str, dict[str, list[int]]] = {}
     for run in runs:
-        commit = found.setdefault(commits([run.manifest]), {})
+        commit = found.setdefault(code_of(run.manifest), {})
         commit.setdefault(display(run.label), []).append(run.seed)
     return [
         f"- {commit}: "
@@ -305,7 +309,7 @@ def verdicts(
         for label, it in found.items()
         if it and it.over == "seeds" and (its := as_interval(it))
     }
-    return [*few, *([f"{together_in_words(enough)}."] if enough else [])]
+    return [*([f"{together_in_words(enough)}."] if enough else []), *few]
 
 
 def by_quarter(setting: Setting) -> list[str]:
@@ -364,8 +368,8 @@ def figure(folder: Path, path: Path) -> None:
 
 def drawing(setting: Setting) -> Figure:
     """Reward and share of negative groups over the updates: thin, each run; thick, the mean over
-    the seeds that all methods have, if there are any."""
-    fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    the common seeds, if there are any, of the methods that have them."""
+    fig, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
     columns = {"reward": "reward of sampled answers", "negative_share": "negative groups"}
     others = dict(
         zip(setting.labels, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False)
@@ -382,13 +386,19 @@ def drawing(setting: Setting) -> Figure:
                 "color": COLORS.get(label, others[label]),
                 "ls": "--" if label == BASELINE else "-",
             }
-            for curve in curves.values():
-                ax.plot(curve.index + 1, curve, **look, linewidth=0.8, alpha=0.35)
-            mean = pd.concat([curves[seed] for seed in common or curves], axis=1).mean(axis=1)
-            name = f"{display(label)}, {named_seeds(run.seed for run in runs)}"
-            ax.plot(mean.index + 1, mean, **look, linewidth=2, label=name)
+            name = f"{display(label)}, {named_seeds(curves)}"
+            shared = set(common) <= set(curves)
+            if shared:
+                for curve in curves.values():
+                    ax.plot(curve.index + 1, curve, **look, linewidth=0.8, alpha=0.35)
+            drawn = [curves[seed] for seed in (common if common and shared else curves)]
+            mean = pd.concat(drawn, axis=1).mean(axis=1)
+            ax.plot(mean.index + 1, mean, **look, linewidth=2 if shared else 1, label=name)
         ax.set(xlabel="updates", ylabel="%", title=f"{title}, mean of up to {WINDOW} updates")
         ax.grid(alpha=0.3)
     thick = named_seeds(common) if common else "its seeds"
-    axes[0].legend(title=f"thick: mean of {thick}", fontsize=8, title_fontsize=8)
+    fig.legend(
+        *axes[0].get_legend_handles_labels(), title=f"thick: mean of {thick}",
+        loc="outside lower center", ncols=3, fontsize=8, title_fontsize=8,
+    )  # fmt: skip
     return fig

@@ -116,10 +116,18 @@ def sizes(curves: pd.DataFrame, runs: list[dict[str, Any]]) -> str:
 
 
 def commits(manifests: Iterable[dict[str, Any]]) -> str:
-    """Of the code that ran, in short: a copy without its repository does not know it, and one with
-    changes is not what was committed."""
-    parts = [(manifest["commit"] or "unknown").partition("+") for manifest in manifests]
-    return ", ".join(sorted({f"{digits[:7]}{plus}{changes}" for digits, plus, changes in parts}))
+    """Of the code that ran, in short."""
+    return ", ".join(sorted(set(map(code_of, manifests))))
+
+
+def code_of(manifest: dict[str, Any]) -> str:
+    """A copy without its repository does not know the commit, but may know the hash of its modules;
+    one with changes is not what was committed."""
+    digits, plus, changes = (manifest["commit"] or "").partition("+")
+    if digits:
+        return f"{digits[:7]}{plus}{changes}"
+    package = manifest.get("package")
+    return f"package {package[:7]}" if package else "unknown"
 
 
 def by_arm(curves: pd.DataFrame, updates: pd.DataFrame) -> str:

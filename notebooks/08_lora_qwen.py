@@ -319,7 +319,8 @@ print(f"change {change.mean:+.1f} points, 95 % interval [{change.low:+.1f}, {cha
 # paper's Llama did: with 16 answers nearly half of its groups are negative. Its weights were
 # computed back from a quantised file into a folder `qwen05`
 # ([docs/reproduction.md](../docs/reproduction.md)). Where a model has no run, the cell says so.
-# Expect curves that can't be told apart; an arm of three seeds is compared with GRPO of these three.
+# Expect curves that can't be told apart, but for NSR's, whose reward falls to 0; an arm of three seeds
+# is compared with GRPO of these three, one of a single seed with that seed alone.
 
 # %%
 finished = find(results=results()).finished
@@ -335,20 +336,24 @@ for model in dict.fromkeys(models.values()):
 # %%
 def curves(setting):
     """Reward and negative groups of each method, averaged over eight updates: the mean over the
-    seeds that all methods have, and a band from the lowest to the highest of all its seeds."""
+    seeds that the methods of several have, and a band from the lowest to the highest of all its
+    seeds; of a method with one seed, that one."""
     common = sorted(common_seeds(setting.runs))
-    fig, axes = plt.subplots(1, 2, figsize=(11, 4.4))
+    fig, axes = plt.subplots(1, 2, figsize=(11, 5.4))
     for ax, column in zip(axes, ("reward", "negative_share"), strict=True):
         for i, label in enumerate(setting.labels):
             runs = {r.seed: r.metrics.set_index("step")[column] for r in setting.of(label)}
             smooth = pd.DataFrame(runs).apply(lambda values: moving_average(values, 8))
             low, high = smooth.min(axis=1), smooth.max(axis=1)
             ax.fill_between(smooth.index, low, high, color=line(i)["color"], alpha=0.12, lw=0)
-            shared = smooth[common or list(runs)].mean(axis=1)
-            ax.plot(smooth.index, shared, label=display(label), **line(i) | {"markevery": 0.12})
+            shared = smooth[[s for s in common if s in runs] or list(runs)].mean(axis=1)
+            name = f"{display(label)}, seed {min(runs)} alone" if len(runs) == 1 else display(label)
+            ax.plot(smooth.index, shared, label=name, **line(i) | {"markevery": 0.12})
         ax.set(xlabel="updates", ylabel="share", title=TITLES[column])
     lines = f"lines: mean of {named_seeds(common)}" if common else "lines: mean of all seeds"
-    axes[0].legend(fontsize=10, title=f"{lines}\nbands: all seeds", title_fontsize=10)
+    place = {"loc": "outside lower center", "ncols": 3, "fontsize": 10, "title_fontsize": 10}
+    named = axes[0].get_legend_handles_labels()
+    fig.legend(*named, title=f"{lines}; bands: all seeds", **place)
     fig.suptitle(setting.title, fontsize=12)
     plt.show()
 
@@ -359,7 +364,11 @@ for setting in qwen_settings:
     curves(setting)
     for label in setting.labels:
         accuracy, gain = setting.accuracy(label), setting.difference(label)
-        print(f"{display(label):26} pass@1 {shown(accuracy)}   minus GRPO {shown(gain, sign=True)}")
+        alone = " (one seed: over questions)" if gain and gain.over == "questions" else ""
+        print(
+            f"{display(label):26} pass@1 {shown(accuracy)}   "
+            f"minus GRPO {shown(gain, sign=True)}{alone}"
+        )
 if not qwen_settings:
     print("runs of a Qwen model: not run, so there is no curve")
 

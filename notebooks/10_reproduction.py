@@ -281,7 +281,7 @@ show_table(["setting", "seeds run", "s, points", *(f"{n} seeds" for n in counts)
 # digits.
 # That all four comparisons point the same way is evidence too: with no effect at all, four fair coins
 # fall alike with probability 1/8. Coins don't share a run, though: the arms of Table 2 stand beside the
-# same GRPO run, and ours on GSM8K show what that does. With each of the seeds 0 to 2 all four arms of LENS
+# same GRPO run, and ours on GSM8K show what that does. With each of the seeds 0 to 2 all arms of LENS
 # lie on the same side of GRPO, since that is where GRPO's run went.
 
 # %%

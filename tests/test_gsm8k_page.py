@@ -132,6 +132,10 @@ def test_an_arm_with_fewer_seeds_stands_beside_grpo_of_these(page: Any, tmp_path
     lines = page.headline(tmp_path)
     assert len(lines) == 3
     assert lines[2] == f"  {halves[0]} (3 seeds): {its}; {halves[1]} (3 seeds): {its}: {untold}"
+    a_run(tmp_path, "ngrpo", 0, (2, 2, 1, 1))
+    *_, enough, few = page.headline(tmp_path)
+    assert enough == lines[2]
+    assert few.startswith("  NGRPO (1 seed): +12.5 points, 95 % interval over questions [")
 
 
 def test_the_headline_is_of_common_seeds(page: Any, tmp_path: Path) -> None:
@@ -192,6 +196,8 @@ def test_what_a_commit_does_not_say(page: Any, tmp_path: Path) -> None:
     change_manifest(tmp_path / "lens-seed0", commit=40 * "1" + "+changes")
     ran = "- unknown: GRPO (seed 0)\n- 1111111+changes: LENS as printed (seed 0)\n"
     assert ran in page.page(tmp_path)
+    change_manifest(tmp_path / "grpo-seed0", package=40 * "2")
+    assert "- package 2222222: GRPO (seed 0)\n" in page.page(tmp_path)
 
 
 def test_runs_that_no_table_may_hold(page: Any, tmp_path: Path) -> None:
@@ -226,9 +232,10 @@ def test_the_figure(page: Any, tmp_path: Path) -> None:
     thin_and_thick = 3 + 2
     assert [line.get_ydata()[-1] for line in left.lines] == pytest.approx([45.0] * thin_and_thick)
     assert [line.get_ydata()[-1] for line in right.lines] == pytest.approx([37.5] * thin_and_thick)
-    named = [text.get_text() for text in left.get_legend().texts]
+    (legend,) = left.figure.legends
+    named = [text.get_text() for text in legend.texts]
     assert named == ["GRPO, seeds 0 and 1", "LENS, mixed groups only, seed 0"]
-    assert left.get_legend().get_title().get_text() == "thick: mean of seed 0"
+    assert legend.get_title().get_text() == "thick: mean of seed 0"
     other = tmp_path / "runs" / "grpo-seed1" / "metrics.csv"
     other.write_text(re.sub(r"(?m)^(\d),0\.", r"\1,0.0", other.read_text()))
     left, _ = page.drawing(page.read(tmp_path / "runs")).axes
@@ -237,3 +244,18 @@ def test_the_figure(page: Any, tmp_path: Path) -> None:
     assert min(line.get_ydata()[-1] for line in left.lines) == pytest.approx(4.5)
     page.figure(tmp_path / "runs", tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_a_single_run_is_no_mean_over_seeds(page: Any, tmp_path: Path) -> None:
+    """Where others have seeds 0 and 1, it is a thin line of its own and changes none of theirs."""
+    for method in ("grpo", "lens:groups=mixed"):
+        for seed in (0, 1):
+            a_run(tmp_path, method, seed, (0, 1, 2, 1))
+    a_run(tmp_path, "ngrpo", 0, (0, 1, 2, 1))
+    left, _ = page.drawing(page.read(tmp_path)).axes
+    (legend,) = left.figure.legends
+    assert legend.get_title().get_text() == "thick: mean of seeds 0 and 1"
+    widths = {line.get_label(): line.get_linewidth() for line in left.lines}
+    assert widths["GRPO, seeds 0 and 1"] == widths["LENS, mixed groups only, seeds 0 and 1"] == 2
+    assert widths["NGRPO, seed 0"] == 1
+    assert len(left.lines) == 2 * 3 + 1

@@ -87,6 +87,33 @@ def test_runs_that_look_alike_are_named_once(tmp_path: Path) -> None:
     assert names == ["GRPO, 2 seeds, mean of seed 1", "LENS as printed, seed 1"]
 
 
+def test_means_are_of_the_seeds_that_methods_of_several_share(tmp_path: Path) -> None:
+    """GRPO of seeds 0 to 2 and LENS of 0 and 1 are means of 0 and 1; NGRPO's one seed, 2, changes
+    nothing, and its line is itself."""
+    seeds = [("grpo", 0), ("grpo", 1), ("grpo", 2), ("lens", 0), ("lens", 1), ("ngrpo", 2)]
+    runs = [
+        read_run(make_run(tmp_path / f"{method}-seed{seed}", method, 0.5, seed))
+        for method, seed in seeds
+    ]
+    assert report_figures.common_seeds(runs) == {0, 1}
+    assert report_figures.common_seeds(runs[:3]) == {0, 1, 2}
+    assert report_figures.common_seeds(runs[1:4] + runs[5:]) == set()
+    drawn = report_figures.reward(runs, None, report_figures.styles(r.label for r in runs))
+    assert isinstance(drawn, Figure)
+    names = [text.get_text() for text in drawn.legends[0].texts]
+    assert names == [
+        "GRPO, 3 seeds, mean of seeds 0 and 1",
+        "LENS as printed, 2 seeds",
+        "NGRPO, seed 2",
+    ]
+
+
+def test_a_figure_has_a_look_for_each_of_eight_methods() -> None:
+    looks = report_figures.styles(f"method{i}" for i in range(8)).values()
+    for part in ("color", "line", "marker"):
+        assert len({getattr(look, part) for look in looks}) == 8
+
+
 def with_ratios(path: Path, ratios: list[float | str]) -> Run:
     """The run, its negative groups that loud at each update; "" where it has no ratio."""
     head, *rows = (path / "metrics.csv").read_text().splitlines()
@@ -158,6 +185,40 @@ def test_every_column_of_panels_ends_in_a_scale(tmp_path: Path) -> None:
     panels = [a for a in run_figures.setting_curves(setting, "all").axes if a.get_visible()]
     below = [a.xaxis.get_tick_params()["labelbottom"] for a in panels]
     assert below == [bool(a.get_xlabel()) for a in panels] == [False, True, True, True]
+
+
+def test_what_lies_far_off_is_written_and_not_drawn(tmp_path: Path) -> None:
+    """LENS gains 6.25 points with two seeds of three: −4.8 to +13.1 by Student; NGRPO's one seed has
+    an interval over questions, 0 to +18.75, dotted, in pass@1 and at levels 4–5; NSR loses 68.75,
+    62.5 and 68.75: −75.6 to −57.7, beyond twice that."""
+    rows = [
+        ("grpo", 0, (3, 3, 3, 3)), ("grpo", 1, (3, 3, 3, 3)), ("grpo", 2, (3, 3, 3, 3)),
+        ("lens", 0, (3, 3, 3, 4)), ("lens", 1, (3, 3, 3, 4)), ("lens", 2, (3, 3, 3, 3)),
+        ("ngrpo", 0, (3, 4, 3, 3)),
+    ]  # fmt: skip
+    for method, seed, correct in rows:
+        make_run(tmp_path / f"{method}-seed{seed}", method, 0.5, seed, correct=correct)
+
+    def drawn() -> tuple[list[str], list[float], list[str]]:
+        (setting,) = document.reproduction([tmp_path]).settings
+        figure = run_figures.differences(setting)
+        assert isinstance(figure, Figure)
+        (axes,) = figure.axes
+        dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
+        spans = [x for line in axes.lines for x in line.get_xdata() if len(line.get_ydata()) == 2]
+        names = [text.get_text() for text in figure.legends[0].texts]
+        assert len(dotted) == 2 + names.count("one seed: over questions alone") == 3
+        return [text.get_text() for text in axes.texts], spans, names
+
+    said, spans, names = drawn()
+    assert said == []
+    reach = max(map(abs, spans))
+    for seed in (0, 1, 2):
+        make_run(tmp_path / f"nsr-seed{seed}", "nsr", 0.5, seed, correct=(1, 0, 0, seed % 2))
+    said, spans, _ = drawn()
+    assert max(map(abs, spans)) == reach
+    assert len(said) == len(names) - 1
+    assert all(text.startswith("← −") for text in said)
 
 
 def test_a_long_title_stays_inside_the_figure(tmp_path: Path) -> None:

@@ -179,8 +179,9 @@ SETTING_CURVES = (
 )
 DIFFERENCES = (
     "pass@k of each method minus GRPO's after the last update, on the same seeds; an interval that "
-    "crosses the line at 0 tells no difference. No bar: a single seed, or the same difference with "
-    "each."
+    "crosses the line at 0 tells no difference. Dotted: of a single seed, over test questions, "
+    "which says nothing of other seeds. No bar: the answers of a single seed were not counted, or "
+    "each seed gave the same. In figures: too far off to be drawn."
 )
 OVER_SEEDS = "95 % interval over seeds, cut at 0 and 100 %, none where all gave the same"
 OVERLAP = (

@@ -3,7 +3,7 @@ figures of our own settings. What has not been run says so."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 
 import numpy as np
@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from lens_ref.reporting import paper
-from lens_ref.reporting.settings import HARD, Setting, at_end, over_seeds
-from lens_ref.reporting.tables import Filled, measured, standing_in
+from lens_ref.reporting.settings import HARD, Estimate, Setting, at_end, over_seeds
+from lens_ref.reporting.tables import Filled, measured, shown, standing_in
 from lens_ref.rlvr.report_data import BASELINE, Run, display
 from lens_ref.rlvr.report_figures import (
     STYLES,
@@ -179,13 +179,15 @@ def setting_curves(setting: Setting, level: str) -> Figure:
         if beside[label]:
             _draw(axes, curve(beside[label], level), STYLES[0], f"GRPO, {named}")
         _draw(axes, curve(runs, level), STYLES[1], "the method that the panel names")
-        axes.set_title(f"{display(label)}\n{counted(len(runs), 'seed')}", fontsize=11)
+        axes.set_title(f"{display(label)}\n{counted(len(runs), 'seed')}", fontsize=10)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True, steps=[1, 2, 5, 10]))
     legend(figure, *panels, size=10)
     return figure
 
 
 def differences(setting: Setting) -> Figure | str:
-    """Every method's pass@k minus GRPO's, paired, with 95 % intervals."""
+    """Every method's pass@k minus GRPO's, paired, with 95 % intervals, dotted where they are over
+    questions alone; in figures, what lies so far off that the rest could not be told apart."""
     columns = measured(setting)
     found = [
         (label, [setting.difference(label, *c) for c in columns])
@@ -195,19 +197,26 @@ def differences(setting: Setting) -> Figure | str:
     found = [(label, estimates) for label, estimates in found if any(estimates)]
     if not found:
         return "No method was run on the same seed as GRPO here, so there is no difference to draw."
+    far = _far_off(dict(found))
     height = 1.5 + 0.26 * len(columns) * len(found)
     figure, (axes,) = frame(height=height, width=WIDE)
     for j, (column, level) in enumerate(columns):
         look = STYLES[j]
-        for i, (_, estimates) in enumerate(found):
+        for i, (label, estimates) in enumerate(found):
             estimate, y = estimates[j], i + 0.7 * ((j + 0.5) / len(columns) - 0.5)
             if estimate is None:
                 continue
+            if label in far:
+                _in_figures(axes, estimate, y, look)
+                continue
             if estimate.low is not None and estimate.high is not None:
-                axes.plot([estimate.low, estimate.high], [y, y], color=look.color, lw=1.6)
+                dotted = ":" if estimate.over == "questions" else "-"
+                axes.plot([estimate.low, estimate.high], [y, y], dotted, color=look.color, lw=1.6)
             axes.plot(estimate.mean, y, ls="", marker=look.marker, color=look.color, ms=6)
         name = column if level == "all" else f"{column}, {_words(level)}"
         axes.plot([], [], color=look.color, marker=look.marker, lw=1.6, label=name)
+    if any(one and one.over == "questions" for _, estimates in found for one in estimates):
+        axes.plot([], [], ":", color="0.4", lw=1.6, label="one seed: over questions alone")
     axes.axvline(0, color="black", lw=1)
     axes.set_yticks(range(len(found)), [display(label) for label, _ in found])
     axes.set_ylim(len(found) - 0.4, -0.6)
@@ -215,3 +224,38 @@ def differences(setting: Setting) -> Figure | str:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
     legend(figure, axes, size=10)
     return figure
+
+
+def _far_off(found: Mapping[str, Sequence[Estimate | None]]) -> set[str]:
+    """The methods all of whose intervals lie beyond twice what those nearer to 0 reach, and beyond
+    two points."""
+    ends = {
+        label: np.array([_span(one) for one in estimates if one])
+        for label, estimates in found.items()
+    }
+    reach = {label: np.abs(its).max() for label, its in ends.items()}
+    ordered = sorted(reach, key=lambda label: reach[label])
+    for i, label in enumerate(ordered[1:], 1):
+        low, high = ends[label].T
+        nearest = np.where(low * high > 0, np.minimum(abs(low), abs(high)), 0).min()
+        if nearest > 2 * max(reach[ordered[i - 1]], 1):
+            return set(ordered[i:])
+    return set()
+
+
+def _span(estimate: Estimate) -> tuple[float, float]:
+    """The ends of its interval, or itself twice."""
+    if estimate.low is None or estimate.high is None:
+        return estimate.mean, estimate.mean
+    return estimate.low, estimate.high
+
+
+def _in_figures(axes: Axes, estimate: Estimate, y: float, look: Style) -> None:
+    """At the side where it lies."""
+    left = estimate.mean < 0
+    words = shown(estimate, sign=True)
+    axes.annotate(
+        f"← {words}" if left else f"{words} →", (0.01 if left else 0.99, y),
+        xycoords=("axes fraction", "data"), ha="left" if left else "right", va="center",
+        fontsize=9, color=look.color,
+    )  # fmt: skip

@@ -27,7 +27,7 @@ from lens_ref.rlvr.statistics import Interval, bootstrap_interval, moving_averag
 from lens_ref.rlvr.untrusted import printable
 
 WINDOW = 8  # updates in a moving average: two rollout batches of four
-COLUMN = 40  # characters of a legend's column
+COLUMN = 36  # characters of a legend's column
 WIDTH, HEIGHT, DPI = 5.8, 3.9, 160  # inches; small, so that the letters stay large on a phone
 
 
@@ -47,11 +47,13 @@ STYLES = (
     Style("#56b4e9", ":", "D"),
     Style("#8a6d00", (0, (5, 1, 1, 1, 1, 1)), "v"),
     Style("#cc79a7", (0, (1, 3)), "P"),
+    Style("#009e73", (0, (8, 2)), "X"),
+    Style("#7a2a6e", (0, (3, 1, 1, 1)), "*"),
 )
 
 
 def styles(labels: Iterable[str]) -> dict[str, Style]:
-    """One style a method; they repeat after six."""
+    """One style a method; they repeat after eight."""
     ordered = sorted(set(labels), key=label_order)
     return {label: STYLES[i % len(STYLES)] for i, label in enumerate(ordered)}
 
@@ -80,7 +82,7 @@ def _over_updates(
     smoothed: Callable[[pd.Series], pd.Series],
 ) -> None:
     """Thin, what was measured at every update, or smoothed, of several seeds; thick, that smoothed:
-    its mean over the seeds that all methods have, or over all of a method where they share none."""
+    its mean over the common seeds, or over all of a method that has none of them."""
     common = common_seeds(runs)
     for label in dict.fromkeys(run.label for run in runs):
         look, its = style[label], [run for run in runs if run.label == label]
@@ -88,7 +90,7 @@ def _over_updates(
         smooth = [smoothed(values) for values in measured]
         for thin in measured if len(its) == 1 else smooth:
             axes.plot(thin.index, thin, color=look.color, lw=0.6, alpha=0.3)
-        shared = [x for run, x in zip(its, smooth, strict=True) if run.seed in common or not common]
+        shared = [x for run, x in zip(its, smooth, strict=True) if run.seed in common] or smooth
         thick = pd.concat(shared, axis=1, join="inner").mean(axis=1)
         name = look_name(its[0], runs)
         if len(shared) < len(its):
@@ -101,11 +103,13 @@ def _over_updates(
 
 
 def common_seeds(runs: Iterable[Run]) -> set[int]:
-    """Those that every method has."""
+    """Those that every method has; where two methods have several, those of one seed are left out:
+    a single run shall not make means over seeds into single runs."""
     seeds: dict[str, set[int]] = {}
     for run in runs:
         seeds.setdefault(run.label, set()).add(run.seed)
-    return set.intersection(*seeds.values())
+    several = [its for its in seeds.values() if len(its) > 1]
+    return set.intersection(*(several if len(several) > 1 else seeds.values()))
 
 
 def pass_at_1(

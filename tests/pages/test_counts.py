@@ -40,6 +40,7 @@ from toy.tables import compare, read_table
 
 ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
 WORDS = f"{ONES} fifteen sixteen seventeen eighteen nineteen twenty".split()
+WORDS += [f"twenty-{one}" for one in WORDS[1:10]]
 NUMBERS = re.compile(r"<!-- (numbers|gsm8k): begin -->.*?<!-- \1: end -->", re.S)
 RESULTS = ROOT / "results"
 
@@ -159,7 +160,7 @@ STATED: list[Stated] = [
     (
         "docs/gpu.md",
         "{0[0]} runs of {0[1]} updates each",
-        lambda: (say(len(larger_runs())).title(), larger_runs()[0].config["steps"]),
+        lambda: (say(len(larger_runs())).capitalize(), larger_runs()[0].config["steps"]),
     ),
     ("docs/gpu.md", "it says {:.1f} GB where", lambda: read_memory()["peak_gb"].max()),
     ("docs/gpu.md", "where {:.1f} GB are in use", lambda: read(MEMORY)["peak_gb"]),
@@ -208,7 +209,11 @@ STATED: list[Stated] = [
         "negative groups only) {0[0]:,} each in {0[1]:.1f} times as long, a quarter",
         lambda: (int(round(sampling_speed(*HALVES), -3)), times_as_long(*HALVES)),
     ),
-    ("docs/gpu.md", "the last {} of the runs", lambda: say(len(larger_runs(*HALVES, NO_DEMEAN)))),
+    (
+        "docs/gpu.md",
+        "the last {} of the runs",
+        lambda: say(len(larger_runs(*HALVES, NO_DEMEAN, "nsr", *SINGLE))),
+    ),
     (
         "docs/gpu.md",
         "once now: {0[0]:.0f} to {0[1]:.0f} ms with seeds 3 and 4",
@@ -243,7 +248,7 @@ STATED: list[Stated] = [
     ("docs/reproduction.md", "the {} updates were fixed", lambda: bundled()[0]),
     (
         "docs/reproduction.md",
-        "the first {}, with all their seeds",
+        "all {} arms of the protocol, with all their seeds",
         lambda: say(len({run.label for run in larger_runs()})),
     ),
     (
@@ -262,7 +267,13 @@ STATED: list[Stated] = [
     (
         "docs/reproduction.md",
         "end between {0[0]:.1f} and {0[1]:.1f} %.",
-        lambda: [extreme(ends()) for extreme in (min, max)],
+        lambda: [extreme(ends(*PAIR, *HALVES, NO_DEMEAN, *SINGLE)) for extreme in (min, max)],
+    ),
+    (
+        "docs/reproduction.md",
+        "first lie among those of LENS's other arms with that seed, {0[0]} to {0[1]}; with seeds 1 "
+        "and 2 the same arms stand at {0[2]} to {0[3]}.",
+        lambda: pass_at_8(),
     ),
     ("docs/reproduction.md", "and {} seeds can't tell that", lambda: say(len(larger_seeds()))),
     (
@@ -326,6 +337,7 @@ def read_memory() -> pd.DataFrame:
 
 PAIR, NO_DEMEAN = ("grpo", "lens"), "lens-no_demean"
 HALVES = ("lens-groupsmixed", "lens-groupsnegative")
+SINGLE = ("lens-normalized_difficulty", "ngrpo")
 
 
 @cache
@@ -356,6 +368,13 @@ def against_lens(label: str) -> str:
     its = ends(label)
     found = t_interval(its - ends("lens")[: len(its)])
     return f"{signed(found.mean)} {bounds(found)}"
+
+
+def pass_at_8() -> list[str]:
+    """Lowest and highest of LENS's arms of several seeds minus GRPO, points: seed 0, seeds 1, 2."""
+    arms = ("lens", *HALVES, NO_DEMEAN)
+    changes = np.array([ends(each, k=8)[:3] - ends("grpo", k=8)[:3] for each in arms])
+    return [signed(x) for part in (changes[:, 0], changes[:, 1:]) for x in (part.min(), part.max())]
 
 
 def deviations() -> list[float]:
@@ -453,6 +472,25 @@ def test_all_arms_have_grpos_runs_on_the_other_side() -> None:
     arms = ("lens", *HALVES, NO_DEMEAN)
     signs = {tuple(np.sign(ends(each)[:3] - ends("grpo")[:3])) for each in arms}
     assert signs == {(1, 1, -1)}
+    assert ends(SINGLE[0]) > ends("grpo")[0]  # "all arms of LENS", says notebook 10
+
+
+def test_what_nsr_does() -> None:
+    """ "before update 50", "96 % or more are cut", "from .34 to .35 nats … to 2.1 to 4.3", "none …,
+    the third 5" """
+    runs = larger_runs("nsr")
+    assert all(run.metrics.query("negative_share == 1")["step"].min() < 50 for run in runs)
+    last = [run.metrics.iloc[-1]["truncated_share"] for run in runs]
+    assert min(last) == pytest.approx(0.96, abs=0.005)
+    parts = [
+        [run.metrics.query(steps)["entropy"].mean() for run in runs]
+        for steps in ("step <= 10", "step > 110")
+    ]
+    ranges = [(min(part), max(part)) for part in parts]
+    assert ranges[0] == pytest.approx((0.34, 0.35), abs=0.005)
+    assert ranges[1] == pytest.approx((2.1, 4.3), abs=0.05)
+    right = [int(run.counts.query("step == 120")["correct"].sum()) for run in runs]
+    assert sorted(right) == [0, 0, 5]
 
 
 def test_what_the_seeds_say_of_the_papers_gains() -> None:
