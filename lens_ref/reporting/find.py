@@ -59,7 +59,7 @@ def find(runs: Sequence[Path] = (), results: Path | None = None) -> Found:
     read: list[Run] = []
     for path in runs:
         if not path.is_dir():
-            raise UserError(f"{path} is not a folder" if path.exists() else f"no folder {path}")
+            raise UserError(_no_folder(path))
         below = list(_below(path))
         if not below:
             raise UserError(
@@ -69,13 +69,16 @@ def find(runs: Sequence[Path] = (), results: Path | None = None) -> Found:
         read += below
     if results is not None:
         if not results.is_dir():
-            why = f"{results} is not a folder" if results.exists() else f"no folder {results}"
-            raise UserError(f"{why}; name one that holds results with --results")
+            raise UserError(f"{_no_folder(results)}; name one that holds results with --results")
         read += _below(results)
     once = {(run.path.resolve(), run.whole): run for run in read}
     ordered = sorted(once.values(), key=lambda run: (*run_order(run), not run.whole))
     finished, double = _once([run for run in ordered if run.finished])
     return Found(tuple(finished), tuple(run for run in ordered if not run.finished), tuple(double))
+
+
+def _no_folder(path: Path) -> str:
+    return f"{path} is not a folder" if path.exists() else f"no folder {path}"
 
 
 def _once(runs: list[Run]) -> tuple[list[Run], list[tuple[Run, Run]]]:

@@ -296,7 +296,10 @@ class _Comparison:
         if cells is not None:
             return cells[0] == cells[1]
         if isinstance(gold, Region) and isinstance(answer, Region):  # ends with letters
-            same_operation = gold.operation == answer.operation
+            ours, theirs = (
+                "union" if r.operation == "list" else r.operation for r in (gold, answer)
+            )
+            same_operation = ours == theirs
             if gold.operation == "minus":
                 return same_operation and self._each(gold.parts, answer.parts)
             return same_operation and same_in_any_order(gold.parts, answer.parts, self.same)

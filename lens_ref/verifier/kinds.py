@@ -65,7 +65,8 @@ class Tup:
 
 @dataclass(frozen=True)
 class Region:
-    """A set of reals built from others; `operation` is "union", "intersection" or "minus"."""
+    """A set of reals built from others; `operation` is "union", "intersection", "minus" or "list":
+    bounds with commas between them, of which apart ones are a union, others an intersection."""
 
     operation: str
     parts: tuple[Answer, ...]

@@ -68,9 +68,21 @@ def _cells(answer: Answer, ends: list) -> frozenset[int]:
             return frozenset().union(*parts)
         if answer.operation == "intersection":
             return line.intersection(*parts)
+        if answer.operation == "list":
+            return _listed(parts)
         return parts[0].difference(*parts[1:])
     points = answer.parts if isinstance(answer, Items) else (answer,)
     return frozenset(_cell(_end(point), ends) for point in points)
+
+
+def _listed(parts: list[frozenset[int]]) -> frozenset[int]:
+    """x < 1, x > 5 is a union, x > 1, x < 5 an intersection; where some overlap, neither is."""
+    union = frozenset().union(*parts)
+    if len(union) == sum(map(len, parts)):
+        return union
+    if common := union.intersection(*parts):
+        return common
+    raise _NotOnLineError
 
 
 def _cell(value, ends: list) -> int:

@@ -65,10 +65,13 @@ class _Parser(_Latex2Sympy):
         return super().convert_postfix(postfix)
 
     def convert_exp(self, exp: Any) -> Any:
-        """TeX takes no 2^3^2: it might be 64 or 512."""
+        """TeX takes no 2^3^2: it might be 64 or 512. An index behind the exponent is dropped by the
+        parser: 2^{5}_6."""
         base = exp.exp() if hasattr(exp, "exp") else exp.exp_nofunc()
         nested = base and (base.exp() if hasattr(base, "exp") else base.exp_nofunc())
         if nested or (base and _RAISED_NAME.fullmatch(base.getText())):
+            raise _TwoReadingsError
+        if base and exp.subexpr():
             raise _TwoReadingsError
         return super().convert_exp(exp)
 

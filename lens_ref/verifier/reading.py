@@ -172,7 +172,10 @@ def _list(text: str) -> Answer | None:
     if len(bounded) == 1 and None not in bounded:
         cut = [isinstance(p.region, Region) and p.region.operation == "minus" for p in parts]
         holes = all(cut) or (any(cut) and OR.strip() not in separators)  # 0 < x < 5, x \\ne 2
-        joined = "intersection" if holes or set(separators) == {AND.strip()} else "union"
+        if holes or set(separators) == {AND.strip()}:
+            joined = "intersection"
+        else:
+            joined = "union" if OR.strip() in separators else "list"
         return Inequality(parts[0].label, Region(joined, tuple(p.region for p in parts)))
     if set(separators) == {OR.strip()} and all(map(_is_interval, parts)):
         return Region("union", parts)
