@@ -33,6 +33,10 @@ LINES = {
     "lens-groupsnegative": ("tab:red", ":", "v"),
     "lens-no_demean": ("tab:green", "-.", "D"),
 }
+KEPT = (
+    "; entropy is that of the answers that a method keeps, of NSR the wrong ones: its level is no "
+    "other arm's"
+)
 DRAWN = tuple(LINES)
 """NSR falls out of the frame: it is in the table."""
 
@@ -241,7 +245,8 @@ def signals(arms: Mapping[str, pd.DataFrame], over: str = "seeds") -> str:
     steps = max(updates["step"].max() for updates in arms.values())
     quarter = steps // 4
     rows = [
-        f"First → last {quarter} updates, means over {over}; the last column over all, a median:",
+        f"First → last {quarter} updates, means over {over}; the last column over all updates with "
+        f"both kinds of groups, a median{KEPT if display('nsr') in arms else ''}:",
         "",
         "| arm | negative groups | entropy, nats | tokens an answer | RMS advantage, negative : "
         "mixed groups |",

@@ -229,7 +229,7 @@ what a signal does; they don't say what it does at 3 B.
   {shared("lens_pooled", "0.95")}. Unrelated features turn the order round:
   {shared("grpo", "0")} and {shared("lens_negative_std", "0")}.
 - The language model above was trained with AdamW on all weights. An adapter was trained on a larger one,
-  with GRPO, LENS as printed, each half of it, `no_demean` and NSR, which destroyed the policy there too: [reproduction.md](reproduction.md#qwen25-coder-05b-on-gsm8k).
+  with GRPO, LENS as printed, each half of it, `no_demean`, `normalized_difficulty`, NGRPO and NSR, which ended at 0 %: [reproduction.md](reproduction.md#qwen25-coder-05b-on-gsm8k).
 - [unsolvable.png](../results/compare/unsolvable.png),
   [shared_features.png](../results/compare/shared_features.png), `summary_harms.csv`.
 

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from training import GPU, draw_plans, plan_on_card, train
 
 from lens_ref.reporting.find import find
-from lens_ref.reporting.settings import grouped
+from lens_ref.reporting.settings import accuracy, grouped
 from lens_ref.reporting.tables import shown
 from lens_ref.rlvr.config import LoraConfig, ModelConfig, load
 from lens_ref.rlvr.memory import (
@@ -43,7 +43,7 @@ from lens_ref.rlvr.memory import (
 from lens_ref.rlvr.policy import load_policy
 from lens_ref.rlvr.report_data import display
 from lens_ref.rlvr.report_figures import common_seeds
-from lens_ref.rlvr.report_verdict import named_seeds
+from lens_ref.rlvr.report_verdict import counted, named_seeds
 from lens_ref.rlvr.statistics import bootstrap_interval, moving_average
 from lens_ref.rlvr.tasks import load_questions
 from lens_ref.verifier import Verifier
@@ -348,7 +348,8 @@ def curves(setting):
             ax.fill_between(smooth.index, low, high, color=line(i)["color"], alpha=0.12, lw=0)
             shared = smooth[[s for s in common if s in runs] or list(runs)].mean(axis=1)
             name = f"{display(label)}, seed {min(runs)} alone" if len(runs) == 1 else display(label)
-            ax.plot(smooth.index, shared, label=name, **line(i) | {"markevery": 0.12})
+            look = line(i) | {"markevery": 0.12, "linewidth": 2.2 if len(runs) > 1 else 1.2}
+            ax.plot(smooth.index, shared, label=name, **look)
         ax.set(xlabel="updates", ylabel="share", title=TITLES[column])
     lines = f"lines: mean of {named_seeds(common)}" if common else "lines: mean of all seeds"
     place = {"loc": "outside lower center", "ncols": 3, "fontsize": 10, "title_fontsize": 10}
@@ -362,11 +363,11 @@ TITLES = {"reward": "reward (training questions)", "negative_share": "negative g
 qwen_settings = grouped(qwen_runs)
 for setting in qwen_settings:
     curves(setting)
-    for label in setting.labels:
-        accuracy, gain = setting.accuracy(label), setting.difference(label)
+    for name, its in setting.rows():
+        gain = setting.difference(its[0].label)
         alone = " (one seed: over questions)" if gain and gain.over == "questions" else ""
         print(
-            f"{display(label):26} pass@1 {shown(accuracy)}   "
+            f"{name:26} {counted(len(its), 'seed'):7}  pass@1 {shown(accuracy(its)):17}  "
             f"minus GRPO {shown(gain, sign=True)}{alone}"
         )
 if not qwen_settings:

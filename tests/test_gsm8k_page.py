@@ -71,7 +71,7 @@ def test_two_runs(page: Any, tmp_path: Path) -> None:
     by_seed = "Minus GRPO by seed:\n\n- LENS as printed, seed 0: +25.0 in pass@1; +25.0 in pass@16."
     assert by_seed in text
     assert "Two runs of one method" not in text
-    assert "First → last 2 updates, means over runs; the last column over all, a median:" in text
+    assert "means over runs; the last column over all updates with both kinds of groups, " in text
     assert "| LENS as printed | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 1 : 500 |" in text
     assert "| GRPO | 50.0 % → 25.0 % | 1.350 → 0.750 | 200.0 → 200.0 | 0 |" in text
     apart = (
@@ -187,6 +187,17 @@ def test_seeds_that_agree_have_no_spread(page: Any, tmp_path: Path) -> None:
 def change_manifest(run: Path, **entries: Any) -> None:
     path = run / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+def test_a_sampler_that_drifts_under_one_method_alone(page: Any, tmp_path: Path) -> None:
+    """Eight updates up to .008; the method that is further off is named."""
+    a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
+    a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
+    assert "differed by at most 0.008 nats a token" in page.page(tmp_path)
+    path = tmp_path / "lens-seed0" / "metrics.csv"
+    path.write_text(path.read_text().replace("a7,0.008", "a7,0.024"))
+    said = "differed by at most 0.024 (LENS as printed; else 0.008) nats a token"
+    assert said in page.page(tmp_path)
 
 
 def test_what_a_commit_does_not_say(page: Any, tmp_path: Path) -> None:

@@ -274,6 +274,22 @@ def test_one_seed_is_paired_over_questions(tmp_path: Path) -> None:
     assert "paired bootstrap over questions" in written(tmp_path / "out", tmp_path / "r")
 
 
+def test_one_seed_beside_several_tells_no_method_from_another(tmp_path: Path) -> None:
+    """NGRPO gains 50 points on both questions with its one seed. With GRPO's second seed beside it
+    that is no verdict, whatever the interval over questions is; GRPO of its seed has a row."""
+    make_run(tmp_path / "r" / "g0", "grpo", 0.5, correct=[0, 2])
+    make_run(tmp_path / "r" / "n0", "ngrpo", 0.75, correct=[2, 4])
+    assert "NGRPO is better than GRPO on these questions." in written(
+        tmp_path / "out", tmp_path / "r"
+    )
+    make_run(tmp_path / "r" / "g1", "grpo", 0.5, 1, correct=[3, 3])
+    text = written(tmp_path / "out", tmp_path / "r")
+    assert "NGRPO against GRPO, seed 0: one seed is too few to tell the methods apart." in text
+    assert "is better than" not in text
+    assert "Of a single seed: Such a comparison is of single training runs." in text
+    assert "GRPO, seed 0 1 25.0 " in text
+
+
 def test_one_seed_without_counts_has_no_interval(tmp_path: Path) -> None:
     make_run(tmp_path / "g", "grpo", 0.5)
     make_run(tmp_path / "l", "lens", 0.75)
@@ -509,7 +525,8 @@ def test_means_say_over_how_many_runs_they_are_and_go_up_to_the_largest_k(tmp_pa
     hard = [("pass@1", "4-5"), ("pass@4", "4-5")]
     assert tables.measured(setting) == [("pass@1", "all"), ("pass@4", "all"), *hard]
     _, rows = tables.accuracy_rows(setting)
-    assert [row[:2] for row in rows] == [["GRPO", "2"], ["LENS as printed", "1 of 2"]]
+    its = [["GRPO", "2"], ["GRPO, seed 0", "1"], ["LENS as printed", "1 of 2"]]
+    assert [row[:2] for row in rows] == its
     _, rows = tables.lone_rows([setting])
     assert [row[2] for row in rows] == ["2", "1 of 2"]
 

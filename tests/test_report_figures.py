@@ -108,6 +108,30 @@ def test_means_are_of_the_seeds_that_methods_of_several_share(tmp_path: Path) ->
     ]
 
 
+def test_single_runs_are_drawn_as_others_are(tmp_path: Path) -> None:
+    """Beside smoothed lines no raw one, which would look the noisier; less thick than means."""
+    for method, seed in (("grpo", 0), ("grpo", 1), ("lens", 0), ("lens", 1), ("ngrpo", 0)):
+        make_run(tmp_path / f"{method}-seed{seed}", method, 0.5, seed)
+    runs = [read_run(path) for path in sorted(tmp_path.iterdir())]
+    drawn = report_figures.reward(runs, None, report_figures.styles(r.label for r in runs))
+    assert isinstance(drawn, Figure)
+    *_, thin, line = drawn.axes[0].lines
+    assert line.get_label() == "NGRPO, seed 0"
+    assert list(thin.get_ydata()) == list(line.get_ydata())
+    widths = {each.get_linewidth() for each in drawn.axes[0].lines[:-1]}
+    assert line.get_linewidth() == 1.2
+    assert widths == {0.6, 2.0}
+
+
+def test_nothing_is_shaded_between_two_evaluations(tmp_path: Path) -> None:
+    for method, seed in (("grpo", 0), ("grpo", 1), ("lens", 0), ("lens", 1)):
+        make_run(tmp_path / f"{method}-seed{seed}", method, 0.5 + seed / 10, seed)
+    (setting,) = document.reproduction([tmp_path]).settings
+    (axes,) = run_figures.setting_curves(setting, "all").axes
+    assert len(axes.containers) == 2  # error bars
+    assert all(line.get_alpha() == 0.5 for line in axes.lines if line.get_linestyle() != "None")
+
+
 def test_a_figure_has_a_look_for_each_of_eight_methods() -> None:
     looks = report_figures.styles(f"method{i}" for i in range(8)).values()
     for part in ("color", "line", "marker"):

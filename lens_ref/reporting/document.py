@@ -16,7 +16,13 @@ from lens_ref.reporting.find import Found, find
 from lens_ref.reporting.settings import Setting, grouped
 from lens_ref.rlvr.report_data import BASELINE, Run, label_order, lacks_last_evaluation
 from lens_ref.rlvr.report_page import figure, page, table
-from lens_ref.rlvr.report_verdict import counted, over_questions, over_seeds
+from lens_ref.rlvr.report_verdict import (
+    ONE_SEED,
+    Statement,
+    counted,
+    over_questions,
+    over_seeds,
+)
 from lens_ref.rlvr.run_folder import AGAIN, write_whole, writing
 from lens_ref.rlvr.untrusted import as_html, to_cell
 
@@ -93,11 +99,15 @@ class Reproduction:
         committed = setting.committed
         statements = over_seeds(committed, "these runs")
         evaluated = set(committed.curves["method"]) - {BASELINE}
+        alone = False
         for i, label in enumerate(sorted(evaluated, key=label_order)):
             estimate = setting.difference(label)
             if estimate is not None and estimate.over == "questions":
                 (run,) = setting.paired(label)
                 statements[i] = over_questions(run, setting.runs)
+                alone = True
+        if alone:
+            statements.append(Statement("Of a single seed:", ONE_SEED))
         return [f"{s.conclusion} {s.numbers}" for s in statements]
 
     def notes(self) -> list[str]:
@@ -175,12 +185,13 @@ CURVES = (
 )
 SETTING_CURVES = (
     "pass@1 on the test questions while training, each method beside GRPO: mean over seeds, shaded "
-    "95 % interval over seeds, cut at 0 and 100 %."
+    "95 % interval over seeds, cut at 0 and 100 %, none for one seed. Faint: between a first and a "
+    "last evaluation nothing was measured."
 )
 DIFFERENCES = (
     "pass@k of each method minus GRPO's after the last update, on the same seeds; an interval that "
-    "crosses the line at 0 tells no difference. Dotted: of a single seed, over test questions, "
-    "which says nothing of other seeds. No bar: the answers of a single seed were not counted, or "
+    "crosses the line at 0 tells no difference. Dotted: of a single seed, over test questions; it "
+    "says nothing of other seeds. No bar: the answers of a single seed were not counted, or "
     "each seed gave the same. In figures: too far off to be drawn."
 )
 OVER_SEEDS = "95 % interval over seeds, cut at 0 and 100 %, none where all gave the same"

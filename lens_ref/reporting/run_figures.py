@@ -49,9 +49,17 @@ def curve(runs: Sequence[Run], level: str) -> Curve:
 
 
 def _draw(axes: Axes, drawn: Curve, look: Style, label: str) -> None:
+    """Between a first and a last evaluation alone the line is faint: it says which belong
+    together."""
     step, mean, low, high = drawn
-    axes.fill_between(step, low, high, color=look.color, alpha=0.15, lw=0)
-    axes.plot(step, mean, color=look.color, ls=look.line, marker=look.marker, lw=2, label=label)
+    color, line = look.color, look.line
+    if len(step) <= 2:
+        axes.plot(step, mean, color=color, ls=line, lw=0.8, alpha=0.5)
+        axes.errorbar(step, mean, yerr=[mean - low, high - mean], color=color, ls="",
+                      marker=look.marker, elinewidth=0.9, capsize=3, label=label)  # fmt: skip
+        return
+    axes.fill_between(step, low, high, color=color, alpha=0.15, lw=0)
+    axes.plot(step, mean, color=color, ls=line, marker=look.marker, lw=2, label=label)
 
 
 def training_curves(filled: Filled) -> Figure:
@@ -227,8 +235,8 @@ def differences(setting: Setting) -> Figure | str:
 
 
 def _far_off(found: Mapping[str, Sequence[Estimate | None]]) -> set[str]:
-    """The methods all of whose intervals lie beyond twice what those nearer to 0 reach, and beyond
-    two points."""
+    """The methods all of whose intervals lie beyond three times what those nearer to 0 reach, and
+    beyond three points."""
     ends = {
         label: np.array([_span(one) for one in estimates if one])
         for label, estimates in found.items()
@@ -238,7 +246,7 @@ def _far_off(found: Mapping[str, Sequence[Estimate | None]]) -> set[str]:
     for i, label in enumerate(ordered[1:], 1):
         low, high = ends[label].T
         nearest = np.where(low * high > 0, np.minimum(abs(low), abs(high)), 0).min()
-        if nearest > 2 * max(reach[ordered[i - 1]], 1):
+        if nearest > 3 * max(reach[ordered[i - 1]], 1):
             return set(ordered[i:])
     return set()
 

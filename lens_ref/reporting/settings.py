@@ -46,6 +46,11 @@ class Estimate:
         return Estimate(interval.mean, interval.low, interval.high, n, over)
 
 
+def accuracy(runs: Sequence[Run], column: str = "pass@1", level: str = "all") -> Estimate | None:
+    """pass@k in % after the last update, over some runs."""
+    return over_seeds([100 * at_end(run, column, level) for run in runs], rates=True)
+
+
 def over_seeds(values: Sequence[float] | np.ndarray, rates: bool = False) -> Estimate | None:
     """The mean with Student's interval, without one for a single seed or where all gave the same;
     None for none.
@@ -96,8 +101,7 @@ class Setting:
 
     def accuracy(self, label: str, column: str = "pass@1", level: str = "all") -> Estimate | None:
         """pass@k in % after the last update, over the seeds of a method."""
-        rates = [100 * at_end(run, column, level) for run in self.of(label)]
-        return over_seeds(rates, rates=True)
+        return accuracy(self.of(label), column, level)
 
     def difference(self, label: str, column: str = "pass@1", level: str = "all") -> Estimate | None:
         """pass@k of a method minus that of GRPO, in points, paired: over seeds, or with one common

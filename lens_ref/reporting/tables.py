@@ -14,6 +14,7 @@ from lens_ref.reporting.settings import (
     HARD,
     Estimate,
     Setting,
+    accuracy,
     at_end,
     over_seeds,
     quarter,
@@ -222,17 +223,16 @@ def _seeds(setting: Setting, label: str) -> str:
 
 
 def accuracy_rows(setting: Setting) -> tuple[list[str], list[list[str]]]:
-    """Header and a row a method: pass@k after the last update, in %."""
+    """Header and a row a method, and GRPO's of fewer seeds beside methods that have fewer: pass@k
+    after the last update, in %."""
     columns = measured(setting)
     header = ["method", "seeds", *(_quantity(*c) for c in columns)]
-    rows = [
-        [
-            display(label),
-            _seeds(setting, label),
-            *(shown(setting.accuracy(label, *c)) for c in columns),
-        ]
-        for label in setting.labels
-    ]
+    rows = []
+    for name, runs in setting.rows():
+        label = runs[0].label
+        whole = len(runs) == len(setting.of(label))
+        seeds = _seeds(setting, label) if whole else str(len(runs))
+        rows.append([name, seeds, *(shown(accuracy(runs, *c)) for c in columns)])
     return header, rows
 
 

@@ -81,23 +81,26 @@ def _over_updates(
     measure: Callable[[Run], pd.Series],
     smoothed: Callable[[pd.Series], pd.Series],
 ) -> None:
-    """Thin, what was measured at every update, or smoothed, of several seeds; thick, that smoothed:
-    its mean over the common seeds, or over all of a method that has none of them."""
+    """Thin, what was measured at every update or, where there are several seeds, each of them
+    smoothed; thick, that smoothed: its mean over the common seeds, or over all of a method that has
+    none of them. Beside means over seeds, a single run is less thick."""
     common = common_seeds(runs)
+    several = len({run.seed for run in runs}) > 1
     for label in dict.fromkeys(run.label for run in runs):
         look, its = style[label], [run for run in runs if run.label == label]
         measured = [measure(run) for run in its]
         smooth = [smoothed(values) for values in measured]
-        for thin in measured if len(its) == 1 else smooth:
+        for thin in smooth if several else measured:
             axes.plot(thin.index, thin, color=look.color, lw=0.6, alpha=0.3)
         shared = [x for run, x in zip(its, smooth, strict=True) if run.seed in common] or smooth
         thick = pd.concat(shared, axis=1, join="inner").mean(axis=1)
         name = look_name(its[0], runs)
         if len(shared) < len(its):
             name += f", mean of {named_seeds(sorted(common))}"
+        width = 2.0 if len(its) > 1 or len(common) < 2 else 1.2
         axes.plot(
             thick.index, thick,
-            color=look.color, ls=look.line, marker=look.marker, markevery=0.15, ms=4, lw=2,
+            color=look.color, ls=look.line, marker=look.marker, markevery=0.15, ms=4, lw=width,
             label=name,
         )  # fmt: skip
 

@@ -92,7 +92,7 @@ def _learned(run: Run) -> Statement | None:
 
 def over_questions(run: Run, runs: Sequence[Run]) -> Statement:
     """One run against GRPO of the same seed, at the last step at which both were evaluated; who is
-    better is left to the seeds where there are several."""
+    better is left to the seeds where GRPO has several."""
     name = display(run.label)
     against = f"{name} against GRPO, seed {run.seed}"
     baseline = next((r for r in runs if r.label == BASELINE and r.seed == run.seed), None)
@@ -128,6 +128,8 @@ def over_questions(run: Run, runs: Sequence[Run]) -> Statement:
         conclusion = "both were evaluated only before training."
     elif len({r.seed for r in runs if r.label == run.label} & seeds) > 1:
         conclusion = "one seed of several."
+    elif len(seeds) > 1:
+        conclusion = "one seed is too few to tell the methods apart."
     elif difference.covers_zero:
         conclusion = "no difference can be told."
     else:
