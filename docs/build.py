@@ -30,7 +30,11 @@ from lens_ref.rlvr.statistics import detectable, t_interval
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDY = ROOT / "results/tiny_study"
-GSM8K = ROOT / "results/reproduction-0.5b"
+LARGER = {
+    "GSM8K": ROOT / "results/reproduction-0.5b",
+    "MATH": ROOT / "results/reproduction-0.5b-math",
+}
+"""The runs of Qwen2.5-Coder-0.5B, by what it was trained on."""
 MARKS = ("<!-- {}: begin -->", "<!-- {}: end -->")
 CONFIDENCES = (0.9, 0.8, 0.5, 0.2)
 STYLES = {"grpo": ("0.45", "--", "o"), "lens": ("tab:blue", "-", "s")}
@@ -125,7 +129,8 @@ def numbers() -> str:
         f"  LENS as printed gives negative groups 1/{1 / signal:,.0f} of the RMS advantage of "
         "mixed ones (median over updates)."
     )
-    lines += gsm8k_page.headline(GSM8K)
+    for task, folder in LARGER.items():
+        lines += gsm8k_page.headline(folder, task)
     toy = pd.read_csv(ROOT / "results/toy/summary.csv")
     steps = toy[(toy["experiment"] == "six_options") & (toy["quantity"] == "steps_to_90")]
     cell = steps[(steps["p_c"] == 1e-4) & (steps["group_size"] == 16)].set_index(
@@ -171,9 +176,10 @@ def main() -> int:
     front, gpu, runs = (
         ROOT / name for name in ("README.md", "docs/gpu.md", "docs/reproduction.md")
     )
+    larger = {task.lower(): gsm8k_page.page(folder, task) for task, folder in LARGER.items()}
     pages = {
         front: filled(front, numbers=numbers()),
-        runs: filled(runs, numbers=reproduction_page.study(STUDY), gsm8k=gsm8k_page.page(GSM8K)),
+        runs: filled(runs, numbers=reproduction_page.study(STUDY), **larger),
         gpu: filled(gpu, numbers=gpu_page.page(ROOT / "results/benchmarks")),
         ROOT / "docs/metrics.md": markdown(),
         ROOT / "docs/methods.md": methods_page.page(),
@@ -190,8 +196,9 @@ def main() -> int:
         page.write_text(text, encoding="utf-8")
     figure(ROOT / "docs/overview.png")
     reproduction_page.figure(STUDY, ROOT / "docs/reproduction.png")
-    if GSM8K.is_dir():
-        gsm8k_page.figure(GSM8K, ROOT / "docs/gsm8k.png")
+    for task, folder in LARGER.items():
+        if folder.is_dir():
+            gsm8k_page.figure(folder, ROOT / f"docs/{task.lower()}.png")
     return 0
 
 

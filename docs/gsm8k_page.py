@@ -1,5 +1,5 @@
-"""The measured part of docs/reproduction.md about Qwen2.5-Coder-0.5B on GSM8K, and its figure, from
-the run folders in results/reproduction-0.5b."""
+"""The measured parts of docs/reproduction.md about Qwen2.5-Coder-0.5B, on GSM8K and on MATH, and
+their figures, from the run folders in results/reproduction-0.5b and reproduction-0.5b-math."""
 
 from __future__ import annotations
 
@@ -51,15 +51,16 @@ COLORS = {
 """Others are grey."""
 
 
-def page(folder: Path) -> str:
-    """Everything that the page says about these runs; a line that says so where none is there.
+def page(folder: Path, task: str = "GSM8K") -> str:
+    """Everything that the page says about the runs on a task; a line that says so where none is
+    there.
 
     Raises:
         UserError: one of them is unfinished or was never evaluated, or its settings are others.
     """
     if not folder.is_dir():
         return NONE_YET
-    setting = read(folder)
+    setting = read(folder, task)
     found = {label: difference(setting, label) for label in setting.labels}
     sections = (
         what_was_run(setting.runs),
@@ -67,13 +68,13 @@ def page(folder: Path) -> str:
         signals(arms(setting), "runs"),
         *by_quarter(setting),
         "![Mean reward of the sampled answers and share of negative groups during training.]"
-        "(gsm8k.png)",
+        f"({task.lower()}.png)",
         *verdicts(setting, found),
     )
     return "\n\n".join(sections)
 
 
-def read(folder: Path) -> Setting:
+def read(folder: Path, task: str = "GSM8K") -> Setting:
     """The runs of a folder, which must be alike, in weights and questions too.
 
     Raises:
@@ -86,7 +87,7 @@ def read(folder: Path) -> Setting:
             raise UserError(f"{run.path} has no eval_counts.csv, or an empty one")
         if hashes(run) != hashes(runs[0]):
             raise UserError(f"{runs[0].path} and {run.path} are of other weights or questions")
-    return Setting("Qwen2.5-Coder-0.5B on GSM8K", "gsm8k", tuple(runs))
+    return Setting(f"Qwen2.5-Coder-0.5B on {task}", task.lower(), tuple(runs))
 
 
 def hashes(run: Run) -> tuple[Any, ...]:
@@ -335,15 +336,15 @@ def by_quarter(setting: Setting) -> list[str]:
     return [f"{display(LENS)}, the last column by quarter: {', '.join(map(loudness, medians))}."]
 
 
-def headline(folder: Path) -> list[str]:
-    """The lines of the README on these runs; none without any.
+def headline(folder: Path, task: str = "GSM8K") -> list[str]:
+    """The lines of the README on the runs on a task; none without any.
 
     Raises:
         UserError: see `page`.
     """
     if not folder.is_dir():
         return []
-    setting = read(folder)
+    setting = read(folder, task)
     change = difference(setting, LENS)
     if change is None:
         return []

@@ -47,6 +47,17 @@ def a_run(folder: Path, method: str, seed: int, correct: Sequence[int], ratio: s
 
 def test_nothing_yet(page: Any, tmp_path: Path) -> None:
     assert page.page(tmp_path / "none") == "No runs are committed yet."
+    assert page.headline(tmp_path / "none", "MATH") == []
+
+
+def test_runs_on_another_task(page: Any, tmp_path: Path) -> None:
+    a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
+    a_run(tmp_path, "lens", 0, (1, 2, 3, 2), "0.002")
+    text = page.page(tmp_path, "MATH")
+    assert "(math.png)" in text
+    assert "gsm8k" not in text
+    lines = page.headline(tmp_path, "MATH")
+    assert lines[0].startswith("- **Qwen2.5-Coder-0.5B on MATH** (1 seed, 8 updates, ")
 
 
 def test_two_runs(page: Any, tmp_path: Path) -> None:

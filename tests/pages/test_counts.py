@@ -41,7 +41,7 @@ from toy.tables import compare, read_table
 ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
 WORDS = f"{ONES} fifteen sixteen seventeen eighteen nineteen twenty".split()
 WORDS += [f"twenty-{one}" for one in WORDS[1:10]]
-NUMBERS = re.compile(r"<!-- (numbers|gsm8k): begin -->.*?<!-- \1: end -->", re.S)
+NUMBERS = re.compile(r"<!-- (numbers|gsm8k|math): begin -->.*?<!-- \1: end -->", re.S)
 RESULTS = ROOT / "results"
 
 
