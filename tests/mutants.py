@@ -1013,6 +1013,13 @@ MUTANTS = [
         "test_report.py::test_one_seed_beside_several_tells_no_method_from_another",
     ),
     Mutant(
+        "report: where the questions lay makes another setting",
+        "rlvr/report_data.py",
+        "if one is not None and one == other:",
+        "if False:",
+        "test_report.py::test_the_same_questions_from_another_place_are_the_same",
+    ),
+    Mutant(
         "figures: a single run makes means into single runs",
         "rlvr/report_figures.py",
         "(several if len(several) > 1 else seeds.values())",

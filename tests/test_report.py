@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
 from lens_ref import report
 from lens_ref.reporting import document, paper, run_figures, tables
@@ -418,6 +419,22 @@ def test_whole_runs_win_over_collected_ones(
     (said,) = found.notes()
     others = f"{Path('m') / whole} has whole ones of the same method, seed and settings"
     assert said == f"2 collected runs of m left out, as {others}: grpo-seed0, lens-seed0"
+
+
+def test_the_same_questions_from_another_place_are_the_same(tmp_path: Path) -> None:
+    """Collecting cuts paths: the run and its copy are one. Other hashes are other questions."""
+    path = make_run(tmp_path / "r" / "grpo-seed0", "grpo", 0.5, correct=[1, 2])
+    config = yaml.safe_load((path / "config.yaml").read_text())
+    config["data"] = {"train": "/data/train.jsonl.gz", "test": "/data/test.jsonl.gz"}
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    collect.copy_whole([tmp_path / "r"], tmp_path / "kept")
+    copied = (tmp_path / "kept/grpo-seed0/config.yaml").read_text()
+    assert "train: train.jsonl.gz" in copied
+    found = find([tmp_path / "r", tmp_path / "kept"])
+    assert (len(found.finished), len(found.double)) == (1, 1)
+    manifest = path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"sha256": "test"', '"sha256": "others"'))
+    assert len(find([tmp_path / "r", tmp_path / "kept"]).finished) == 2
 
 
 def test_a_run_named_twice_is_read_once(tmp_path: Path) -> None:

@@ -342,10 +342,16 @@ class Trained(Protocol):
 def differences(a: Trained, b: Trained, but: Sequence[str] = ()) -> list[str]:
     """What two runs differ in besides method and seed, and besides some settings: by their dotted
     names or the sections that they are in. Of base weights the hashes tell, where both have one,
-    wherever they lay."""
+    wherever they lay; of questions, where they are equal."""
     different = differing_settings(a.config, b.config)
     if all((run.manifest.get("policy") or {}).get("sha256") for run in (a, b)):
         different = [key for key in different if key != "model.path"]
+    for part in ("train", "test"):
+        one, other = (
+            ((run.manifest.get("data") or {}).get(part) or {}).get("sha256") for run in (a, b)
+        )
+        if one is not None and one == other:
+            different = [key for key in different if key != f"data.{part}"]
     if a.config.get("steps") != b.config.get("steps"):
         different.append("steps")
     return [key for key in different + differing_hashes(a, b) if not _within(key, but)]
