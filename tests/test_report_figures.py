@@ -97,7 +97,12 @@ def test_means_are_of_the_seeds_that_methods_of_several_share(tmp_path: Path) ->
     ]
     assert report_figures.common_seeds(runs) == {0, 1}
     assert report_figures.common_seeds(runs[:3]) == {0, 1, 2}
-    assert report_figures.common_seeds(runs[1:4] + runs[5:]) == set()
+    apart = [*runs[1:3], runs[3], runs[5]]
+    assert report_figures.common_seeds(apart) == set()
+    drawn = report_figures.reward(apart, None, report_figures.styles(r.label for r in apart))
+    assert isinstance(drawn, Figure)
+    names = [text.get_text() for text in drawn.legends[0].texts]
+    assert names[0] == "GRPO, 2 seeds, mean of seeds 1 and 2"
     drawn = report_figures.reward(runs, None, report_figures.styles(r.label for r in runs))
     assert isinstance(drawn, Figure)
     names = [text.get_text() for text in drawn.legends[0].texts]

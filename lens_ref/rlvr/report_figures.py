@@ -95,8 +95,8 @@ def _over_updates(
         shared = [x for run, x in zip(its, smooth, strict=True) if run.seed in common] or smooth
         thick = pd.concat(shared, axis=1, join="inner").mean(axis=1)
         name = look_name(its[0], runs)
-        if len(shared) < len(its):
-            name += f", mean of {named_seeds(sorted(common))}"
+        if len(shared) < len(its) or (len(its) > 1 and not common):
+            name += f", mean of {named_seeds(sorted(common or {run.seed for run in its}))}"
         width = 2.0 if len(its) > 1 or len(common) < 2 else 1.2
         axes.plot(
             thick.index, thick,
