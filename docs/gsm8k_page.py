@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,8 +25,8 @@ from lens_ref.reporting.settings import Estimate, Setting, at_end
 from lens_ref.rlvr.collect import check_alike
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.evaluation import KS
-from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, read_runs
-from lens_ref.rlvr.report_figures import common_seeds
+from lens_ref.rlvr.report_data import BASELINE, LENS, Run, display, hashes, read_runs
+from lens_ref.rlvr.report_figures import beside_means, common_seeds, shared_seeds
 from lens_ref.rlvr.report_verdict import bounds, counted, listed, named_seeds, percent, signed
 from lens_ref.rlvr.statistics import Interval, detectable, moving_average, seeds_interval
 
@@ -88,13 +87,6 @@ def read(folder: Path, task: str = "GSM8K") -> Setting:
         if hashes(run) != hashes(runs[0]):
             raise UserError(f"{runs[0].path} and {run.path} are of other weights or questions")
     return Setting(f"Qwen2.5-Coder-0.5B on {task}", task.lower(), tuple(runs))
-
-
-def hashes(run: Run) -> tuple[Any, ...]:
-    """Of the weights before training, and of the training and test questions."""
-    data = run.manifest.get("data", {})
-    parts = (run.manifest.get("policy"), data.get("train"), data.get("test"))
-    return tuple((part or {}).get("sha256") for part in parts)
 
 
 def what_was_run(runs: Sequence[Run]) -> str:
@@ -357,9 +349,10 @@ def headline(folder: Path, task: str = "GSM8K") -> list[str]:
         for label in setting.labels
         if label not in (BASELINE, LENS)
     }
+    origin = ORIGINS.get(hashes(base[0])["weights"] or "", "")
     return [
         f"- **{setting.title}** ({counted(len(base), 'seed')}, {base[0].step} updates, "
-        f"{len(tested_at_end(base[0])):,} test questions, {ORIGINS.get(hashes(base[0])[0], '')}"
+        f"{len(tested_at_end(base[0])):,} test questions, {origin}"
         f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from {start} to {end}.",
         f"  LENS as printed: {told(setting, LENS, change)}{shows}.",
         *(f"  {said}" for said in verdicts(setting, others, of="{name} ({seeds})")),
@@ -398,13 +391,13 @@ def drawing(setting: Setting) -> Figure:
                 "zorder": 3 if label == BASELINE else 2,
             }
             name = f"{display(label)}, {named_seeds(curves)}"
-            shared = set(common) <= set(curves)
-            if shared:
+            single = beside_means(runs, common)
+            if not single:
                 for curve in curves.values():
                     ax.plot(curve.index + 1, curve, **look, linewidth=0.8, alpha=0.35)
-            drawn = [curves[seed] for seed in (common if common and shared else curves)]
-            mean = pd.concat(drawn, axis=1).mean(axis=1)
-            ax.plot(mean.index + 1, mean, **look, linewidth=2 if shared else 1, label=name)
+            shared = [curves[seed] for seed in shared_seeds(runs, common)]
+            mean = pd.concat(shared, axis=1).mean(axis=1)
+            ax.plot(mean.index + 1, mean, **look, linewidth=1 if single else 2, label=name)
         ax.set(xlabel="updates", ylabel="%", title=f"{title}, mean of up to {WINDOW} updates")
         ax.grid(alpha=0.3)
     thick = named_seeds(common) if common else "its seeds"

@@ -42,7 +42,7 @@ from lens_ref.rlvr.memory import (
 )
 from lens_ref.rlvr.policy import load_policy
 from lens_ref.rlvr.report_data import display
-from lens_ref.rlvr.report_figures import common_seeds
+from lens_ref.rlvr.report_figures import common_seeds, shared_seeds
 from lens_ref.rlvr.report_verdict import counted, named_seeds
 from lens_ref.rlvr.statistics import bootstrap_interval, moving_average
 from lens_ref.rlvr.tasks import load_questions
@@ -346,7 +346,7 @@ def curves(setting):
             smooth = pd.DataFrame(runs).apply(lambda values: moving_average(values, 8))
             low, high = smooth.min(axis=1), smooth.max(axis=1)
             ax.fill_between(smooth.index, low, high, color=line(i)["color"], alpha=0.12, lw=0)
-            shared = smooth[[s for s in common if s in runs] or list(runs)].mean(axis=1)
+            shared = smooth[shared_seeds(setting.of(label), common)].mean(axis=1)
             name = f"{display(label)}, seed {min(runs)} alone" if len(runs) == 1 else display(label)
             look = line(i) | {"markevery": 0.12, "linewidth": 2.2 if len(runs) > 1 else 1.2}
             ax.plot(smooth.index, shared, label=name, **look)

@@ -1015,8 +1015,8 @@ MUTANTS = [
     Mutant(
         "report: where the questions lay makes another setting",
         "rlvr/report_data.py",
-        "if one is not None and one == other:",
-        "if False:",
+        "if one is not None and one == theirs[what]}",
+        "if False}",
         "test_report.py::test_the_same_questions_from_another_place_are_the_same",
     ),
     Mutant(

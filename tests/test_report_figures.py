@@ -219,7 +219,7 @@ def test_every_column_of_panels_ends_in_a_scale(tmp_path: Path) -> None:
 def test_what_lies_far_off_is_written_and_not_drawn(tmp_path: Path) -> None:
     """LENS gains 6.25 points with two seeds of three: −4.8 to +13.1 by Student; NGRPO's one seed
     has an interval over questions, 0 to +18.75, dotted, in pass@1 and at levels 4–5; NSR loses
-    68.75, 62.5 and 68.75: −75.6 to −57.7, beyond twice that."""
+    68.75, 62.5 and 68.75: −75.6 to −57.7, beyond three times that."""
     rows = [
         ("grpo", 0, (3, 3, 3, 3)), ("grpo", 1, (3, 3, 3, 3)), ("grpo", 2, (3, 3, 3, 3)),
         ("lens", 0, (3, 3, 3, 4)), ("lens", 1, (3, 3, 3, 4)), ("lens", 2, (3, 3, 3, 3)),

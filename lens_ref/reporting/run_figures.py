@@ -42,6 +42,13 @@ def curve(runs: Sequence[Run], level: str) -> Curve:
     estimates = [e for e in found if e is not None]
     return (
         table.dropna().index.to_numpy(dtype=float),
+        *_spans(estimates),
+    )
+
+
+def _spans(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means, lower and upper ends of their intervals, the mean itself where there is none."""
+    return (
         np.array([e.mean for e in estimates]),
         np.array([e.mean if e.low is None else e.low for e in estimates]),
         np.array([e.mean if e.high is None else e.high for e in estimates]),
@@ -146,9 +153,7 @@ def _draw_share(axes: Axes, runs: Sequence[Run], look: Style, label: str) -> Non
     ]
     found = [e for x in np.array(smooth).T if (e := over_seeds(x, rates=True)) is not None]
     x = 100 * np.arange(1, len(found) + 1) / len(found)
-    mean = np.array([e.mean for e in found])
-    low = np.array([e.mean if e.low is None else e.low for e in found])
-    high = np.array([e.mean if e.high is None else e.high for e in found])
+    mean, low, high = _spans(found)
     axes.fill_between(x, low, high, color=look.color, alpha=0.15, lw=0)
     axes.plot(x, mean, color=look.color, ls=look.line, marker=look.marker, markevery=0.1, lw=1.8,
               label=label)  # fmt: skip
@@ -176,7 +181,7 @@ def setting_curves(setting: Setting, level: str) -> Figure:
     for i, axes in enumerate(panels):
         axes.sharey(panels[0])
         axes.set_visible(i < max(1, len(others)))
-        label_updates(axes, f"pass@1 (%),\n{_words(level)}")
+        label_updates(axes, f"pass@1 (%),\n{_words(level)}", ticks=4)
         if i + columns < len(others):
             axes.set_xlabel("")
         else:
@@ -188,7 +193,6 @@ def setting_curves(setting: Setting, level: str) -> Figure:
             _draw(axes, curve(beside[label], level), STYLES[0], f"GRPO, {named}")
         _draw(axes, curve(runs, level), STYLES[1], "the method that the panel names")
         axes.set_title(f"{display(label)}\n{counted(len(runs), 'seed')}", fontsize=10)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True, steps=[1, 2, 5, 10]))
     legend(figure, *panels, size=10)
     return figure
 
@@ -238,24 +242,17 @@ def _far_off(found: Mapping[str, Sequence[Estimate | None]]) -> set[str]:
     """The methods all of whose intervals lie beyond three times what those nearer to 0 reach, and
     beyond three points."""
     ends = {
-        label: np.array([_span(one) for one in estimates if one])
+        label: np.array(_spans([one for one in estimates if one])[1:])
         for label, estimates in found.items()
     }
     reach = {label: np.abs(its).max() for label, its in ends.items()}
     ordered = sorted(reach, key=lambda label: reach[label])
     for i, label in enumerate(ordered[1:], 1):
-        low, high = ends[label].T
+        low, high = ends[label]
         nearest = np.where(low * high > 0, np.minimum(abs(low), abs(high)), 0).min()
         if nearest > 3 * max(reach[ordered[i - 1]], 1):
             return set(ordered[i:])
     return set()
-
-
-def _span(estimate: Estimate) -> tuple[float, float]:
-    """The ends of its interval, or itself twice."""
-    if estimate.low is None or estimate.high is None:
-        return estimate.mean, estimate.mean
-    return estimate.low, estimate.high
 
 
 def _in_figures(axes: Axes, estimate: Estimate, y: float, look: Style) -> None:

@@ -344,14 +344,11 @@ def differences(a: Trained, b: Trained, but: Sequence[str] = ()) -> list[str]:
     names or the sections that they are in. Of base weights the hashes tell, where both have one,
     wherever they lay; of questions, where they are equal."""
     different = differing_settings(a.config, b.config)
-    if all((run.manifest.get("policy") or {}).get("sha256") for run in (a, b)):
-        different = [key for key in different if key != "model.path"]
-    for part in ("train", "test"):
-        one, other = (
-            ((run.manifest.get("data") or {}).get(part) or {}).get("sha256") for run in (a, b)
-        )
-        if one is not None and one == other:
-            different = [key for key in different if key != f"data.{part}"]
+    ours, theirs = hashes(a), hashes(b)
+    told = {HASHED[what] for what, one in ours.items() if one is not None and one == theirs[what]}
+    if ours["weights"] and theirs["weights"]:
+        told.add(HASHED["weights"])
+    different = [key for key in different if key not in told]
     if a.config.get("steps") != b.config.get("steps"):
         different.append("steps")
     return [key for key in different + differing_hashes(a, b) if not _within(key, but)]
@@ -361,17 +358,26 @@ def differing_hashes(a: Trained, b: Trained) -> list[str]:
     """What two runs were not given alike, by the hashes that both manifests have: the weights they
     began with, the test questions; with one seed, from which a few may be drawn, the training
     questions too."""
-
-    def hashes(run: Trained) -> dict[str, str | None]:
-        data = run.manifest.get("data") or {}
-        given = {"weights": run.manifest.get("policy"), "test questions": data.get("test")}
-        if a.seed == b.seed:
-            given["training questions"] = data.get("train")
-        return {what: (part or {}).get("sha256") for what, part in given.items()}
-
     theirs = hashes(b)
     return [
         what
         for what, one in hashes(a).items()
-        if None not in (one, theirs[what]) and one != theirs[what]
+        if None not in (one, theirs[what])
+        and one != theirs[what]
+        and (what != "training questions" or a.seed == b.seed)
     ]
+
+
+HASHED = {
+    "weights": "model.path",
+    "test questions": "data.test",
+    "training questions": "data.train",
+}
+"""What a manifest has hashes of, and the setting that says where it lay."""
+
+
+def hashes(run: Trained) -> dict[str, str | None]:
+    """Of what a run was given, by the names in `HASHED`; None where its manifest has none."""
+    data = run.manifest.get("data") or {}
+    parts = (run.manifest.get("policy"), data.get("test"), data.get("train"))
+    return {what: (part or {}).get("sha256") for what, part in zip(HASHED, parts, strict=True)}

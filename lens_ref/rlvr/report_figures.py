@@ -7,7 +7,7 @@ figure, or the sentence that says why there is nothing to draw.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
@@ -92,12 +92,13 @@ def _over_updates(
         smooth = [smoothed(values) for values in measured]
         for thin in smooth if several else measured:
             axes.plot(thin.index, thin, color=look.color, lw=0.6, alpha=0.3)
-        shared = [x for run, x in zip(its, smooth, strict=True) if run.seed in common] or smooth
+        seeds = shared_seeds(its, common)
+        shared = [x for run, x in zip(its, smooth, strict=True) if run.seed in seeds]
         thick = pd.concat(shared, axis=1, join="inner").mean(axis=1)
         name = look_name(its[0], runs)
         if len(shared) < len(its) or (len(its) > 1 and not common):
-            name += f", mean of {named_seeds(sorted(common or {run.seed for run in its}))}"
-        width = 2.0 if len(its) > 1 or len(common) < 2 else 1.2
+            name += f", mean of {named_seeds(seeds)}"
+        width = 1.2 if beside_means(its, common) else 2.0
         axes.plot(
             thick.index, thick,
             color=look.color, ls=look.line, marker=look.marker, markevery=0.15, ms=4, lw=width,
@@ -113,6 +114,17 @@ def common_seeds(runs: Iterable[Run]) -> set[int]:
         seeds.setdefault(run.label, set()).add(run.seed)
     several = [its for its in seeds.values() if len(its) > 1]
     return set.intersection(*(several if len(several) > 1 else seeds.values()))
+
+
+def shared_seeds(its: Iterable[Run], common: Collection[int]) -> list[int]:
+    """Those whose mean the line of a method is: its common seeds, or all where it has none."""
+    seeds = sorted({run.seed for run in its})
+    return [seed for seed in seeds if seed in common] or seeds
+
+
+def beside_means(its: Sequence[Run], common: Collection[int]) -> bool:
+    """Whether the only run of a method stands beside means over several seeds."""
+    return len(its) == 1 and len(common) > 1
 
 
 def pass_at_1(
@@ -355,10 +367,10 @@ def _dumbbells(
     axes.set_ylim(-0.03 * top, top)  # a marker at 0 is drawn whole
 
 
-def label_updates(axes: Axes, quantity: str) -> None:
-    """The axes of a curve over a run."""
+def label_updates(axes: Axes, quantity: str, ticks: int = 10) -> None:
+    """The axes of a curve over a run; `ticks`: at most so many updates are named, and one more."""
     axes.set(xlabel="gradient updates", ylabel=quantity)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10]))
 
 
 def _before_after(figure: Figure, axes: Axes, before: str, after: str) -> None:
