@@ -650,7 +650,7 @@ MUTANTS = [
     Mutant(
         "report: runs of other weights in one setting",
         "rlvr/report_data.py",
-        "if None not in (one, theirs[what]) and one != theirs[what]",
+        "if None not in (one, theirs[what])\n        and one != theirs[what]",
         "if False",
         "rlvr/test_run_report.py::test_runs_of_other_weights_or_questions_do_not_stand_together",
     ),
