@@ -64,6 +64,7 @@ def page(folder: Path, task: str = "GSM8K") -> str:
     sections = (
         what_was_run(setting.runs),
         by_arm(setting, found),
+        *by_level(setting),
         signals(arms(setting), "runs"),
         *by_quarter(setting),
         "![Mean reward of the sampled answers and share of negative groups during training.]"
@@ -147,12 +148,12 @@ def tested_at_end(run: Run) -> pd.DataFrame:
     return run.counts[run.counts["step"] == run.counts["step"].max()]
 
 
-def difference(setting: Setting, label: str, k: int = 1) -> Estimate | None:
+def difference(setting: Setting, label: str, k: int = 1, level: str = "all") -> Estimate | None:
     """Points of pass@k at the end, minus GRPO of the same seeds: over seeds, or over questions
     where the seeds are too few. None without a common seed."""
-    if len(setting.paired(label)) < FEW_SEEDS:
-        return setting.over_questions(label, k)
-    return setting.difference(label, f"pass@{k}")
+    if len(setting.paired(label, level)) < FEW_SEEDS:
+        return setting.over_questions(label, k, level)
+    return setting.difference(label, f"pass@{k}", level)
 
 
 def as_interval(found: Estimate) -> Interval | None:
@@ -193,9 +194,43 @@ def by_arm(setting: Setting, found: dict[str, Estimate | None]) -> str:
     return "\n\n".join(("\n".join(rows), *intervals_are(setting, found)))
 
 
-def mean_rate(runs: Sequence[Run], column: str, rate: Callable[[Run, str], float] = at_end) -> str:
+def mean_rate(
+    runs: Sequence[Run],
+    column: str,
+    rate: Callable[[Run, str, str], float] = at_end,
+    level: str = "all",
+) -> str:
     """A pass@k in the mean over some runs."""
-    return percent(float(np.mean([rate(run, column) for run in runs])))
+    return percent(float(np.mean([rate(run, column, level) for run in runs])))
+
+
+def by_level(setting: Setting) -> list[str]:
+    """pass@1 by level; nothing where questions have none, or nothing can be compared."""
+    first = setting.runs[0].evals
+    levels = [level for level in dict.fromkeys(first["level"]) if level != "all"]
+    others = [label for label in setting.labels if setting.paired(label) and label != BASELINE]
+    if not levels or not others:
+        return []
+    heads = ["level", "negative groups", "test questions", "pass@1 before", "GRPO after"]
+    for label in others:
+        heads += [f"{display(label)} after", "minus GRPO, points [95 %]"]
+    rows = [heads, len(heads) * ["---"]]
+    groups = pd.concat([run.groups for run in setting.runs])
+    for level in levels:
+        negative = groups[groups["level"].isin(level.split("-"))]["kind"] == "negative"
+        cells = [level.replace("-", "–"), percent(negative.mean()) if len(negative) else ""]
+        cells.append(f"{first.loc[first['level'] == level, 'questions'].iloc[0]:,}")
+        cells.append(mean_rate(setting.of(BASELINE), "pass@1", before, level))
+        cells.append(mean_rate(setting.of(BASELINE), "pass@1", at_end, level))
+        for label in others:
+            cells.append(mean_rate(setting.of(label), "pass@1", at_end, level))
+            cells.append(with_interval(difference(setting, label, level=level)))
+        rows.append(cells)
+    return [
+        "By level of the question, the intervals as above; negative groups are those of training "
+        "questions, of all runs and updates:",
+        "\n".join(f"| {' | '.join(cells)} |" for cells in rows),
+    ]
 
 
 def intervals_are(setting: Setting, found: dict[str, Estimate | None]) -> list[str]:
@@ -359,9 +394,9 @@ def headline(folder: Path, task: str = "GSM8K") -> list[str]:
     ]
 
 
-def before(run: Run, column: str) -> float:
-    """A pass@k on all test questions, of the first evaluation."""
-    rows = run.evals[run.evals["level"] == "all"].sort_values("step")
+def before(run: Run, column: str, level: str = "all") -> float:
+    """A pass@k of the first evaluation."""
+    rows = run.evals[run.evals["level"] == level].sort_values("step")
     return float(rows[column].iloc[0])
 
 
@@ -400,9 +435,10 @@ def drawing(setting: Setting) -> Figure:
             ax.plot(mean.index + 1, mean, **look, linewidth=1 if single else 2, label=name)
         ax.set(xlabel="updates", ylabel="%", title=f"{title}, mean of up to {WINDOW} updates")
         ax.grid(alpha=0.3)
-    thick = named_seeds(common) if common else "its seeds"
+    thick = f"thick: mean of {named_seeds(common) if common else 'its seeds'}"
+    alone = all(len(setting.of(label)) == 1 for label in setting.labels)
     fig.legend(
-        *axes[0].get_legend_handles_labels(), title=f"thick: mean of {thick}",
+        *axes[0].get_legend_handles_labels(), title=None if alone else thick,
         loc="outside lower center", ncols=3, fontsize=8, title_fontsize=8,
     )  # fmt: skip
     return fig

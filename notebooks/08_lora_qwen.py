@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from training import GPU, draw_plans, plan_on_card, train
 
 from lens_ref.reporting.find import find
+from lens_ref.reporting.paper import trained_on
 from lens_ref.reporting.settings import accuracy, grouped
 from lens_ref.reporting.tables import shown
 from lens_ref.rlvr.config import LoraConfig, ModelConfig, load
@@ -316,7 +317,8 @@ print(f"change {change.mean:+.1f} points, 95 % interval [{change.low:+.1f}, {cha
 #
 # What has really been run with a Qwen model is read from the committed runs: those of
 # `configs/reproduction-0.5b.yaml`, a small experiment in which the policy stands as the
-# paper's Llama did: with 16 answers nearly half of its groups are negative. Its weights were
+# paper's Llama did: with 16 answers nearly half of its groups are negative on GSM8K. On MATH, with one
+# seed of GRPO and one of LENS, nearly two thirds are. Its weights were
 # computed back from a quantised file into a folder `qwen05`
 # ([docs/reproduction.md](../docs/reproduction.md)). Where a model has no run, the cell says so.
 # Expect curves that can't be told apart, but for NSR's, whose reward falls to 0; an arm of three seeds
@@ -329,8 +331,12 @@ models = {"Qwen/Qwen2.5-3B": "Qwen/Qwen2.5-3B", small: small, "qwen05": small}
 qwen_runs = [r for r in finished if r.config["model"]["path"] in models]
 for model in dict.fromkeys(models.values()):
     its = [r for r in qwen_runs if models[r.config["model"]["path"]] == model]
-    said = [f"{display(r.label)} seed {r.seed} ({r.step} updates)" for r in its]
-    print(f"{model}: {', '.join(said) or 'not run'}")
+    for data in dict.fromkeys(" + ".join(trained_on(r)) for r in its):
+        own = [r for r in its if " + ".join(trained_on(r)) == data]
+        said = [f"{display(r.label)} seed {r.seed} ({r.step} updates)" for r in own]
+        print(f"{model} on {data}: {', '.join(said)}")
+    if not its:
+        print(f"{model}: not run")
 
 
 # %%
@@ -351,10 +357,11 @@ def curves(setting):
             look = line(i) | {"markevery": 0.12, "linewidth": 2.2 if len(runs) > 1 else 1.2}
             ax.plot(smooth.index, shared, label=name, **look)
         ax.set(xlabel="updates", ylabel="share", title=TITLES[column])
-    lines = f"lines: mean of {named_seeds(common)}" if common else "lines: mean of all seeds"
+    lines = f"lines: mean of {named_seeds(common) if common else 'all seeds'}; bands: all seeds"
+    single = all(len(setting.of(label)) == 1 for label in setting.labels)
     place = {"loc": "outside lower center", "ncols": 3, "fontsize": 10, "title_fontsize": 10}
     named = axes[0].get_legend_handles_labels()
-    fig.legend(*named, title=f"{lines}; bands: all seeds", **place)
+    fig.legend(*named, title=None if single else lines, **place)
     fig.suptitle(setting.title, fontsize=12)
     plt.show()
 

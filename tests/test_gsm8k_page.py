@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,30 @@ def test_runs_on_another_task(page: Any, tmp_path: Path) -> None:
     assert "gsm8k" not in text
     lines = page.headline(tmp_path, "MATH")
     assert lines[0].startswith("- **Qwen2.5-Coder-0.5B on MATH** (1 seed, 8 updates, ")
+
+
+def test_levels(page: Any, tmp_path: Path) -> None:
+    """Test questions are of levels 4, 5, 4 and 5; those of level 4 gain all four answers and one of
+    four, those of level 5 none. Three of four groups of level 4 are negative, and one of two of
+    level 5: four of six."""
+    a_run(tmp_path, "grpo", 0, (0, 1, 2, 1))
+    a_run(tmp_path, "lens", 0, (4, 1, 3, 1), "0.002")
+    assert "| 4–5 |  | 4 | 5.0 % | 20.0 % | 51.2 % | +31.2 [0.0, +75.0] |" in page.page(tmp_path)
+    kinds = ("4,negative", "4,negative", "4,mixed", "4,negative", "5,negative", "5,mixed")
+    for run, own in (("grpo", kinds[:2]), ("lens", kinds[2:])):
+        rows = (f"0,q,{kind.replace(',', ',4,0,')},0.5" for kind in own)
+        lines = ("step,question,level,responses,correct,kind,confidence", *rows)
+        (tmp_path / f"{run}-seed0" / "groups.csv").write_text("\n".join(lines) + "\n")
+        path = tmp_path / f"{run}-seed0" / "eval.csv"
+        own_rows = [row.replace(",4-5,", ",4,") for row in path.read_text().split() if "4-5" in row]
+        path.write_text(path.read_text() + "\n".join(own_rows) + "\n")
+    text = page.page(tmp_path)
+    head = "| level | negative groups | test questions | pass@1 before | GRPO after | "
+    assert f"{head}LENS as printed after | minus GRPO, points [95 %] |\n" in text
+    assert "| 4–5 | 66.7 % | 4 | 5.0 % | 20.0 % | 51.2 % | +31.2 [0.0, +75.0] |\n" in text
+    assert "| 4 | 75.0 % | 4 | 5.0 % | 20.0 % | 51.2 % | +62.5 [+25.0, +100.0] |\n" in text
+    shutil.rmtree(tmp_path / "grpo-seed0")
+    assert "| level |" not in page.page(tmp_path)
 
 
 def test_two_runs(page: Any, tmp_path: Path) -> None:
@@ -281,3 +306,10 @@ def test_a_single_run_is_no_mean_over_seeds(page: Any, tmp_path: Path) -> None:
     assert widths["GRPO, seeds 0 and 1"] == widths["LENS, mixed groups only, seeds 0 and 1"] == 2
     assert widths["NGRPO, seed 0"] == 1
     assert len(left.lines) == 2 * 3 + 1
+
+
+def test_a_figure_of_one_seed_holds_no_mean(page: Any, tmp_path: Path) -> None:
+    for method in ("grpo", "lens:groups=mixed"):
+        a_run(tmp_path, method, 0, (0, 1, 2, 1))
+    left, _ = page.drawing(page.read(tmp_path)).axes
+    assert left.figure.legends[0].get_title().get_text() == ""

@@ -272,6 +272,10 @@ def test_one_seed_is_paired_over_questions(tmp_path: Path) -> None:
     assert change is not None
     assert (change.mean, change.low, change.high) == (25.0, 0.0, 50.0)
     assert (change.n, change.over) == (2, "questions")
+    of_level = only_setting(tmp_path / "r").over_questions("lens", level="4")
+    assert of_level is None  # one question, the other one is of level 5
+    both = only_setting(tmp_path / "r").over_questions("lens", level="4-5")
+    assert both == change
     assert "paired bootstrap over questions" in written(tmp_path / "out", tmp_path / "r")
 
 

@@ -138,7 +138,7 @@ def negative_ratio(runs: Sequence[Run], settings: Sequence[Setting]) -> Figure:
         count = f", {len(members)} seeds" if len(members) > 1 else ""
         _draw_share(axes, members, look, fill(f"{label}{count}", LEGEND_WIDTH))
     axes.set(
-        xlabel="updates done (% of the run)", ylabel="negative groups under GRPO (%)",
+        xlabel="updates done (% of the run)", ylabel="negative groups\nunder GRPO (%)",
         xlim=(-2, 102), ylim=(0, None),
     )  # fmt: skip
     handles, labels = axes.get_legend_handles_labels()

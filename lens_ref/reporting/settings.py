@@ -167,8 +167,8 @@ class Setting:
 
 
 def _rates(run: Run, k: int, level: str) -> pd.Series:
-    rows = run.counts[run.counts["level"].isin(["4", "5"])] if level == HARD else run.counts
-    return question_rates(rows, run.step, k)
+    own = run.counts["level"].isin(["4", "5"] if level == HARD else [level])
+    return question_rates(run.counts[own | (level == "all")], run.step, k)
 
 
 def at_end(run: Run, column: str, level: str = "all") -> float:

@@ -19,7 +19,7 @@ from lens_ref import methods
 from lens_ref.evaluating import questions, resampling
 from lens_ref.evaluating.sampling import Plan
 from lens_ref.reporting.paper import published
-from lens_ref.reporting.settings import at_end
+from lens_ref.reporting.settings import at_end, quarter
 from lens_ref.rlvr.config import Config, load
 from lens_ref.rlvr.logprobs import LOGITS_CHUNK
 from lens_ref.rlvr.report_data import Run, read_runs
@@ -192,12 +192,12 @@ STATED: list[Stated] = [
     (
         "docs/gpu.md",
         "two runs of the 0.5B model sampled about {:,} tokens/s each",
-        lambda: int(round(sampling_speed(*PAIR), -3)),
+        lambda: int(round(sampling_speed(larger_runs(*PAIR)), -3)),
     ),
     (
         "docs/gpu.md",
         "Three on one card (`no_demean`) sampled about {:,} each",
-        lambda: int(round(sampling_speed(NO_DEMEAN), -3)),
+        lambda: int(round(sampling_speed(larger_runs(NO_DEMEAN)), -3)),
     ),
     (
         "docs/gpu.md",
@@ -207,7 +207,7 @@ STATED: list[Stated] = [
     (
         "docs/gpu.md",
         "negative groups only) {0[0]:,} each in {0[1]:.1f} times as long, a quarter",
-        lambda: (int(round(sampling_speed(*HALVES), -3)), times_as_long(*HALVES)),
+        lambda: (int(round(sampling_speed(larger_runs(*HALVES)), -3)), times_as_long(*HALVES)),
     ),
     (
         "docs/gpu.md",
@@ -293,6 +293,36 @@ STATED: list[Stated] = [
         "{0[1]:.0f} % in the last.",
         lambda: first_and_last("truncated_share"),
     ),
+    (
+        "docs/gpu.md",
+        "one sampled {:,} (MATH).",
+        lambda: int(round(sampling_speed([on_math(label) for label in PAIR]), -3)),
+    ),
+    (
+        "docs/reproduction.md",
+        "works where {:.0f} % of the groups are negative in its first quarter",
+        lambda: 100 * quarters("negative_share")[0],
+    ),
+    (
+        "docs/reproduction.md",
+        "an advantage {:.0f} times smaller",
+        lambda: 1 / on_math("lens").metrics["neg_to_mixed_rms"].median(),
+    ),
+    (
+        "docs/reproduction.md",
+        "{0[0]:.0f} % of the sampled ones in the first quarter, {0[1]:.0f} % in the last.",
+        lambda: [100 * share for share in quarters("truncated_share")],
+    ),
+    (
+        "docs/reproduction.md",
+        "(two H200), {:.0f} minutes each",
+        lambda: max(on_math(label).manifest["wall_seconds"] for label in PAIR) / 60,
+    ),
+    (
+        "docs/reproduction.md",
+        "nor is the {} of level 3.",
+        lambda: signed(100 * float(np.diff([at_end(on_math(x), "pass@1", "3") for x in PAIR])[0])),
+    ),
     ("configs/README.md", "MATH + {:,} of DAPO", lambda: dapo().sample),
     ("results/README.md", "with {} treatments", lambda: say(len(METHODS))),
     ("results/README.md", "{0[0]} updates of {0[1]} questions × {0[2]} answers", bundled),
@@ -345,6 +375,20 @@ def larger_runs(*labels: str) -> list[Run]:
     """Those of some methods, or all."""
     runs = read_runs(RESULTS / "reproduction-0.5b")
     return [run for run in runs if run.label in labels or not labels]
+
+
+@cache
+def on_math(label: str) -> Run:
+    """The run of a method on MATH."""
+    (run,) = [run for run in read_runs(RESULTS / "reproduction-0.5b-math") if run.label == label]
+    return run
+
+
+def quarters(column: str) -> tuple[float, float]:
+    """What was logged in the first and last quarter of the runs on MATH, in the mean over both."""
+    both = [on_math(label) for label in PAIR]
+    first, last = ([quarter(run, column, last) for run in both] for last in (False, True))
+    return float(np.mean(first)), float(np.mean(last))
 
 
 def larger_seeds() -> set[int]:
@@ -410,9 +454,9 @@ def speed_up(variant: str) -> float:
     return variants[variant]["tokens_per_second"] / variants["hf_peft_m4"]["tokens_per_second"]
 
 
-def sampling_speed(*labels: str) -> float:
-    """Tokens/s of the larger runs, median over all batches."""
-    rows = pd.concat([run.metrics for run in larger_runs(*labels)])
+def sampling_speed(runs: list[Run]) -> float:
+    """Tokens/s, median over all batches."""
+    rows = pd.concat([run.metrics for run in runs])
     return float(rows["rollout_tokens_per_second"].median())
 
 
