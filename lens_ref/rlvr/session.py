@@ -324,8 +324,9 @@ def train_one(folder: RunFolder, inputs: Inputs, stop: StopRequest) -> None:
         policy = load_policy(config.model, device, config.seed, config.rollout.stop_tokens)
         keep_activations(config, policy, inputs.samplers.running)
         trainer = Trainer(
-            config, folder, policy, data, verifier, stop, show, samplers=inputs.samplers
-        )
+            config, folder, policy, data, verifier, stop, show, inputs.samplers,
+            resumed=lambda step: progress.reset(bar, completed=step),
+        )  # fmt: skip
     progress.update(bar, info="evaluating" if data.test and config.eval.every else "sampling")
     with progress:
         trainer.run()

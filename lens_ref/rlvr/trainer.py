@@ -65,6 +65,7 @@ class Trainer:
         stop: StopRequest,
         report: Callable[[int, dict[str, Any]], None] = lambda step, row: None,
         samplers: Samplers | None = None,
+        resumed: Callable[[int], None] = lambda step: None,
     ) -> None:
         """
         Args:
@@ -72,9 +73,10 @@ class Trainer:
             data: its questions are made into prompts here.
             report: called after every update with the step and its metrics.
             samplers: of the session, for what its runs can share; whoever made them closes them.
+            resumed: called once, with the step of the checkpoint that the run goes on from.
         """
         self.config, self.folder, self.policy, self.data = config, folder, policy, data
-        self.verifier, self.stop, self.report = verifier, stop, report
+        self.verifier, self.stop, self.report, self.resumed = verifier, stop, report, resumed
         name, given = parse_method(config.method)
         self.treatment = Treatment(name, hyperparameters=given)
         self.updater = Updater(
@@ -372,6 +374,7 @@ class Trainer:
         self.tokens, self.skipped, self.seconds_before = now.tokens, now.skipped, now.seconds
         self.verdicts, self.treatment.state = Counter(now.verdicts), now.method
         self._tell_changes(now, before)
+        self.resumed(now.step)
 
     def _check_weights(self, before: dict[str, Any]) -> None:
         """An adapter fits one base: raises UserError where that was replaced. All weights, where

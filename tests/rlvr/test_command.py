@@ -283,6 +283,26 @@ def test_one_run_of_a_folder_is_resumed(
     assert not RunFolder(parent / "grpo-seed0").finished
 
 
+def test_the_bar_of_a_resumed_run_goes_on_where_it_stopped(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "StopRequest", lambda: StopAt(40))
+        assert command("--method", "grpo", "--set", *SMALL)[0] == 130
+    folder = RunFolder(tmp_path / "runs" / "tiny" / "grpo-seed0")
+    step = folder.manifest()["step"]
+    assert 0 < step < 8
+    shown: list[float] = []
+
+    class Watched(session.Progress):
+        def refresh(self) -> None:
+            shown.extend(task.completed for task in self.tasks)
+
+    monkeypatch.setattr(session, "Progress", Watched)
+    assert command("--resume", folder.path)[0] == 0
+    assert list(dict.fromkeys(shown))[:2] == [0, step]
+
+
 def test_resume_takes_no_other_options(command: Command, tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "runs", small_config())
     for more in (["--steps", 4], ["--config", "tiny"], ["--name", "new"], ["--dry-run"]):
