@@ -376,6 +376,26 @@ def test_a_line_from_before_to_after_is_faint(
     assert [x.get_alpha() for x in curves if x.get_marker() == "o"] == [None]
 
 
+@pytest.mark.parametrize(("evaluations", "apart"), [(2, 0.4 / 12), (3, 0.06 * 2 / 8)])
+def test_runs_stand_side_by_side_at_an_evaluation(
+    tmp_path: Path, evaluations: int, apart: float
+) -> None:
+    """Twelve runs would share 40 % of the axis between two evaluations; these eight share 6 %
+    where there are more."""
+    for seed in range(8):
+        make_run(tmp_path, "grpo", seed, {step: [1, 2] for step in range(evaluations)}, of=20)
+    figure = report_figures.pass_at_1(
+        report_data.read_runs(tmp_path), None, report_figures.styles(["grpo"])
+    )
+    assert isinstance(figure, Figure)
+    marks = [line.get_xdata() for line in figure.axes[0].lines if line.get_marker() == "o"]
+    places = apart * (np.arange(8) - 3.5)
+    for step in range(evaluations):
+        assert sorted(x[step] for x in marks) == pytest.approx(step + places)
+    if evaluations == 2:
+        assert list(figure.axes[0].get_xticks()) == [0, 1]
+
+
 def test_figures_are_drawn_and_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_figures, "png", RENDER)
     make_run(tmp_path / "r", "grpo", correct={0: [1, 1, 1, 0], 4: [2, 3, 1, 0]})
