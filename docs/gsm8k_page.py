@@ -387,7 +387,8 @@ def headline(folder: Path, task: str = "GSM8K") -> list[str]:
     origin = ORIGINS.get(hashes(base[0])["weights"] or "", "")
     return [
         f"- **{setting.title}** ({counted(len(base), 'seed')}, {base[0].step} updates, "
-        f"{len(tested_at_end(base[0])):,} test questions, {origin}"
+        f"{len(tested_at_end(base[0])):,} test questions, answers of at most "
+        f"{base[0].config['rollout']['max_new_tokens']} tokens, {origin}"
         f"[docs/reproduction.md](docs/reproduction.md)): GRPO takes pass@1 from {start} to {end}.",
         f"  LENS as printed: {told(setting, LENS, change)}{shows}.",
         *(f"  {said}" for said in verdicts(setting, others, of="{name} ({seeds})")),

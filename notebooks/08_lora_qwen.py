@@ -317,11 +317,12 @@ print(f"change {change.mean:+.1f} points, 95 % interval [{change.low:+.1f}, {cha
 #
 # What has really been run with a Qwen model is read from the committed runs: those of
 # `configs/reproduction-0.5b.yaml`, a small experiment in which the policy stands as the
-# paper's Llama did: with 16 answers nearly half of its groups are negative on GSM8K. On MATH, with one
-# seed of GRPO and one of LENS, nearly two thirds are. Its weights were
-# computed back from a quantised file into a folder `qwen05`
+# paper's Llama did (with 16 answers nearly half of its groups are negative), and one run each of GRPO
+# and LENS with `configs/reproduction-0.5b-math.yaml`, where about six in ten are. The policy's weights
+# were computed back from a quantised file into a folder `qwen05`
 # ([docs/reproduction.md](../docs/reproduction.md)). Where a model has no run, the cell says so.
-# Expect curves that can't be told apart, but for NSR's, whose reward falls to 0; an arm of three seeds
+# Expect curves that can't be told apart, but for NSR's, whose reward falls to 0, and perhaps the two on
+# MATH, which part at the end: single runs, of which nobody knows what a second would do. An arm of three seeds
 # is compared with GRPO of these three, one of a single seed with that seed alone.
 
 # %%

@@ -213,7 +213,7 @@ for column in ("pass@1", "pass@16"):
 # %% [markdown]
 # ## Our own settings
 #
-# What was run here is smaller: other models, other questions, fewer updates. It can't confirm or
+# What was run here is smaller: other models, other questions but for MATH's, fewer updates. It can't confirm or
 # refute a row of the tables above, but it can answer the same question in its own world: *does LENS
 # as printed beat GRPO, by more than luck?* The sentences below are written by the code from the
 # intervals. Then come pass@k after the last update, the differences to GRPO, and what happened while

@@ -135,8 +135,8 @@ def negative_ratio(runs: Sequence[Run], settings: Sequence[Setting]) -> Figure:
     shown += [(setting.title, setting.of(BASELINE)) for setting in compared]
     for i, (label, members) in enumerate([s for s in shown if s[1]][: len(STYLES)]):
         look = STYLES[i % len(STYLES)]
-        count = f", {len(members)} seeds" if len(members) > 1 else ""
-        _draw_share(axes, members, look, fill(f"{label}{count}", LEGEND_WIDTH))
+        name = f"{label}, {counted(len(members), 'seed')}"
+        _draw_share(axes, members, look, fill(name, LEGEND_WIDTH))
     axes.set(
         xlabel="updates done (% of the run)", ylabel="negative groups\nunder GRPO (%)",
         xlim=(-2, 102), ylim=(0, None),

@@ -137,7 +137,7 @@ def over_questions(run: Run, runs: Sequence[Run]) -> Statement:
         conclusion = f"{winner} is better than {loser} on these questions."
     return Statement(
         f"{against}: {conclusion}",
-        f"After {step} updates, pass@1 on the same {len(rates)} test questions is "
+        f"After {step} updates, pass@1 on the same {len(rates):,} test questions is "
         f"{percent(rates['grpo'].mean())} (GRPO) and {percent(rates['other'].mean())} ({name}), "
         f"a difference of {points(difference)} (paired bootstrap over questions, "
         f"{RESAMPLES:,} resamples)"

@@ -301,27 +301,71 @@ STATED: list[Stated] = [
     (
         "docs/reproduction.md",
         "works where {:.0f} % of the groups are negative in its first quarter",
-        lambda: 100 * quarters("negative_share")[0],
+        lambda: 100 * np.mean([quarter(on_math(x), "negative_share", last=False) for x in PAIR]),
     ),
     (
         "docs/reproduction.md",
-        "an advantage {:.0f} times smaller",
-        lambda: 1 / on_math("lens").metrics["neg_to_mixed_rms"].median(),
+        "a standard deviation over seeds of {0[0]:.1f} points in pass@1 and {0[1]:.1f} in pass@2;",
+        lambda: [(ends("lens", k=k) - ends("grpo", k=k)).std(ddof=1) for k in (1, 2)],
     ),
     (
         "docs/reproduction.md",
-        "{0[0]:.0f} % of the sampled ones in the first quarter, {0[1]:.0f} % in the last.",
-        lambda: [100 * share for share in quarters("truncated_share")],
+        "neither the {0[0]} nor the {0[1]} of pass@2,",
+        lambda: [
+            signed(100 * (at_end(on_math("lens"), k) - at_end(on_math("grpo"), k)))
+            for k in ("pass@1", "pass@2")
+        ],
     ),
     (
         "docs/reproduction.md",
-        "(two H200), {:.0f} minutes each",
-        lambda: max(on_math(label).manifest["wall_seconds"] for label in PAIR) / 60,
+        "that are {0[0]:.0f} times smaller an answer, much as on GSM8K ({0[1]:.0f}).",
+        lambda: [1 / loud.median() for loud, _ in loudness()],
     ),
     (
         "docs/reproduction.md",
-        "nor is the {} of level 3.",
-        lambda: signed(100 * float(np.diff([at_end(on_math(x), "pass@1", "3") for x in PAIR])[0])),
+        "there are {} times as many negative ones here",
+        lambda: say(round(np.divide(*negative_a_mixed_group()))),
+    ),
+    (
+        "docs/reproduction.md",
+        "they weigh 1 : {0[0]:,.0f} where it was 1 : {0[1]:,.0f}:",
+        lambda: [1 / together.median() for _, together in loudness()],
+    ),
+    (
+        "docs/reproduction.md",
+        "{0[0]:.0f} % in the first quarter and {0[1]:.0f} % in the last under GRPO, {0[2]:.0f} and "
+        "{0[3]:.0f} % under LENS.",
+        lambda: [
+            100 * quarter(on_math(x), "truncated_share", last)
+            for x in PAIR
+            for last in (False, True)
+        ],
+    ),
+    (
+        "docs/reproduction.md",
+        "({0[0]:.0f} tokens, GRPO's {0[1]:.0f}; {0[2]:.0f} before)",
+        lambda: [
+            *(at_end(on_math(label), "mean_length") for label in ("lens", "grpo")),
+            on_math("grpo").evals.iloc[0]["mean_length"],
+        ],
+    ),
+    (
+        "docs/reproduction.md",
+        "last quarter {0[1]:.0f} % of its groups are negative, not {0[0]:.0f} % as",
+        lambda: [100 * quarter(on_math(x), "negative_share", last=True) for x in PAIR],
+    ),
+    (
+        "docs/reproduction.md",
+        "deviations of {0[0]:.0f} tokens and {0[1]:.1f} points over seeds",
+        lambda: (
+            seed_spread(lambda run: at_end(run, "mean_length")),
+            seed_spread(lambda run: 100 * quarter(run, "negative_share", last=True)),
+        ),
+    ),
+    (
+        "docs/reproduction.md",
+        "two H200, {0[1]:.0f} and {0[0]:.0f} minutes,",
+        lambda: [on_math(label).manifest["wall_seconds"] / 60 for label in PAIR],
     ),
     ("configs/README.md", "MATH + {:,} of DAPO", lambda: dapo().sample),
     ("results/README.md", "with {} treatments", lambda: say(len(METHODS))),
@@ -384,11 +428,30 @@ def on_math(label: str) -> Run:
     return run
 
 
-def quarters(column: str) -> tuple[float, float]:
-    """What was logged in the first and last quarter of the runs on MATH, in the mean over both."""
-    both = [on_math(label) for label in PAIR]
-    first, last = ([quarter(run, column, last) for run in both] for last in (False, True))
-    return float(np.mean(first)), float(np.mean(last))
+def lens_on_both() -> list[pd.DataFrame]:
+    """What LENS as printed logged on MATH and, all seeds together, on GSM8K."""
+    return [on_math("lens").metrics, pd.concat([run.metrics for run in larger_runs("lens")])]
+
+
+def loudness() -> list[tuple[pd.Series, pd.Series]]:
+    """RMS advantage of negative groups over that of mixed ones by update, and the same times their
+    numbers: on MATH, on GSM8K."""
+    return [
+        (rows["neg_to_mixed_rms"],
+         rows["neg_to_mixed_rms"] * rows["negative_share"] / rows["mixed_share"])
+        for rows in lens_on_both()
+    ]  # fmt: skip
+
+
+def negative_a_mixed_group() -> list[float]:
+    """Negative groups for each mixed one: on MATH, on GSM8K."""
+    return [rows["negative_share"].sum() / rows["mixed_share"].sum() for rows in lens_on_both()]
+
+
+def seed_spread(measure: Callable[[Run], float]) -> float:
+    """Standard deviation over GSM8K's seeds of LENS minus GRPO."""
+    base, lens = (np.array([measure(run) for run in larger_runs(label)]) for label in PAIR)
+    return float((lens - base).std(ddof=1))
 
 
 def larger_seeds() -> set[int]:
