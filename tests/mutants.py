@@ -242,6 +242,20 @@ MUTANTS = [
         f"{ADVANTAGES}::test_equal_fractions_take_the_negative_path",
     ),
     Mutant(
+        "advantages: confidences parted by rounding standardised",
+        "core/advantage.py",
+        "masked_fill(equal & valid, 0.0)",
+        "masked_fill(equal & ~valid, 0.0)",
+        f"{ADVANTAGES}::test_confidences_that_rounding_has_parted_are_equal",
+    ),
+    Mutant(
+        "likelihood: one difficulty a question taken for one a column",
+        "core/likelihood.py",
+        "if x.ndim not in (0, like.ndim):",
+        "if False:",
+        "tests/core/test_bad_shapes_and_types.py::test_shapes_that_do_not_broadcast",
+    ),
+    Mutant(
         "advantages: computed in float32",
         "core/_checks.py",
         'device.type == "mps" else torch.float64',

@@ -28,7 +28,7 @@ def as_float(x: Number, name: str) -> Tensor:
     if isinstance(x, Tensor):
         require_real(x, name)
         if not x.is_floating_point():
-            return x.to(torch.get_default_dtype())
+            return x.to(torch.promote_types(torch.get_default_dtype(), torch.float32))
         return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     try:
         return torch.as_tensor(x, dtype=torch.float64)

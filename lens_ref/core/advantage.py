@@ -21,7 +21,13 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from lens_ref.core._checks import as_number, nearest, require_at_least, require_positive
+from lens_ref.core._checks import (
+    as_number,
+    common_dtype,
+    nearest,
+    require_at_least,
+    require_positive,
+)
 from lens_ref.core.confidence import length_normalized
 from lens_ref.core.difficulty import difficulty
 from lens_ref.core.groups import (
@@ -217,7 +223,12 @@ def lens_advantages(
     # Only π/D matters, so everything is taken relative to the group's most confident response:
     # log-probabilities of −10⁴ keep their digits.
     top = log_confidence.amax(-1, keepdim=True).masked_fill(~valid.any(-1, keepdim=True), 0.0)
-    relative = log_confidence - top
+    # Confidences that rounding alone can have parted are equal: their spread, standardised, would
+    # be a full-strength signal. log π is known to half an eps of its dtype, so is the quotient.
+    size = log_confidence.abs().masked_fill(~valid, 0.0).amax(-1, keepdim=True)
+    rounding = 2 * torch.finfo(common_dtype(rollouts.logprobs)).eps
+    equal = all_equal(log_confidence, valid, rounding * size)
+    relative = (log_confidence - top).masked_fill(equal & valid, 0.0)
     importance = readings[config.difficulty_confidence] - top
     log_difficulty = difficulty(rewards, relative, config.guard, importance, valid)
     if log_estimate is not None:

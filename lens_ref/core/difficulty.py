@@ -45,7 +45,7 @@ def importance_difficulty(
     Args:
         rewards: `[..., G]` in [0, 1]; fractional rewards estimate 1/Σ p*.
         log_confidence: `[..., G]` nats: log π, or log π̄ for the reading that makes the practical
-            rule exact.
+            rule exact. Above 0 it is taken as it is, since π/ρ may be above 1.
         valid: `[..., G]` bool; rows that are False are left out of the mean. Default: all count.
 
     Returns:
@@ -91,8 +91,12 @@ def difficulty(
         ValueError: a NaN or +inf confidence; an empty group axis.
     """
     guard = require_positive(guard, "guard", above=1.0)
-    importance = log_confidence if importance_log_confidence is None else importance_log_confidence
-    log_importance = importance_difficulty(rewards, importance, valid)
+    if importance_log_confidence is None:
+        log_importance = importance_difficulty(rewards, log_confidence, valid)
+    else:
+        name = "importance_log_confidence"
+        prepared = _prepare(rewards, importance_log_confidence, valid, name)
+        log_importance = importance_difficulty(*prepared)
     rewards, log_confidence, valid = _prepare(rewards, log_confidence, valid)
     log_floor = log_confidence.masked_fill(~valid, -math.inf).amax(-1) + math.log(guard)
     undefined = torch.isposinf(log_importance)  # no reward above 0: a negative group
@@ -100,10 +104,10 @@ def difficulty(
 
 
 def _prepare(
-    rewards: Tensor, log_confidence: Tensor, valid: Tensor | None
+    rewards: Tensor, log_confidence: Tensor, valid: Tensor | None, name: str = "log_confidence"
 ) -> tuple[Tensor, Tensor, Tensor]:
     rewards = as_float(rewards, "rewards")
-    log_confidence = as_float(log_confidence, "log_confidence")
+    log_confidence = as_float(log_confidence, name)
     require_group_axis(rewards, "rewards")
     rewards, log_confidence = broadcast(rewards, log_confidence)
     if valid is None:
@@ -113,7 +117,7 @@ def _prepare(
     require(
         (log_confidence < math.inf) | ~valid,
         log_confidence,
-        "log_confidence",
+        name,
         "a log confidence is a number below infinity",
         ValueError,
     )

@@ -192,11 +192,12 @@ def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
     return x.masked_fill(~valid, 0.0).sum(-1, keepdim=True) / count
 
 
-def all_equal(x: Tensor, valid: Tensor) -> Tensor:
-    """`[..., G]` → `[..., 1]` bool: every valid row holds the same number (true of none or one)."""
+def all_equal(x: Tensor, valid: Tensor, rounding: Tensor | float = 0.0) -> Tensor:
+    """`[..., G]` → `[..., 1]` bool: every valid row holds the same number, up to `rounding` (true
+    of none or one)."""
     low = x.masked_fill(~valid, torch.inf).amin(-1, keepdim=True)
     high = x.masked_fill(~valid, -torch.inf).amax(-1, keepdim=True)
-    return low >= high
+    return low + rounding >= high
 
 
 def centred(x: Tensor, valid: Tensor, leave_one_out: bool = False) -> Tensor:

@@ -82,6 +82,7 @@ def mle_loss(
     Raises:
         DomainError: π ≥ Dρ on a sample with r < 1; π = 0 on one with r > 0; rewards outside [0, 1];
             D ≤ 0; ρ < 0.
+        ValueError: no sample; shapes that do not line up, such as one D a question.
     """
     log_pi, rewards, log_bound = _samples(log_pi, rewards, difficulty, preference)
     return _nll(log_pi, log_pi, rewards, log_bound)
@@ -129,7 +130,8 @@ def value(pi: Tensor, p_star: Tensor) -> Tensor:
     tensor(0.6000)
 
     Raises:
-        DomainError: π negative or NaN; p* outside [0, 1].
+        DomainError: π negative or NaN (above 1 is the caller's affair: a derivative by finite
+            differences steps off the simplex); p* outside [0, 1].
     """
     pi, p_star = as_float(pi, "pi"), as_float(p_star, "p_star")
     _require_p_star(p_star)
@@ -196,7 +198,6 @@ def value_mle_closed_form(
 
 
 def _require_pi(pi: Tensor) -> None:
-    # not above 1 is left to the caller: a derivative by finite differences steps off the simplex
     finite = (pi >= 0) & pi.isfinite()
     require(finite, pi, "pi", "a probability is a finite number >= 0", DomainError)
 
@@ -219,6 +220,19 @@ def _difficulty(difficulty: Number) -> Tensor:
     return d
 
 
+def _wider(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """In the wider of its dtype and this one: a logarithm or product keeps no more digits."""
+    return x.to(torch.promote_types(x.dtype, dtype))
+
+
+def _per_sample(x: Tensor, like: Tensor, name: str, dtype: torch.dtype) -> Tensor:
+    """A scalar, or one number a sample: one a question could be taken for one a column."""
+    if x.ndim not in (0, like.ndim):
+        shape, expected = tuple(x.shape), tuple(like.shape)
+        raise ValueError(f"{name} has shape {shape}: expected one number a sample, {expected}")
+    return _wider(x, dtype)
+
+
 def _samples(
     log_pi: Tensor, rewards: Tensor, difficulty: Number, preference: Number | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -227,14 +241,15 @@ def _samples(
     require_rewards(rewards)
     possible = log_pi <= LOGPROB_SLACK
     require(possible, log_pi, "log_pi", "a log-probability is at most 0", DomainError)
-    log_bound = _difficulty(difficulty).log()
+    log_pi, rewards = broadcast(log_pi, rewards)
+    dtype = common_dtype(log_pi, rewards)
+    log_bound = _per_sample(_difficulty(difficulty), log_pi, "difficulty", dtype).log()
     if preference is not None:
-        log_bound, log_rho = broadcast(log_bound, _preference(preference).log())
-        log_bound = log_bound + log_rho
+        log_rho = _per_sample(_preference(preference), log_pi, "preference", dtype).log()
+        log_bound = torch.add(*broadcast(log_bound, log_rho))
     log_pi, rewards, log_bound = broadcast(log_pi, rewards, log_bound)
     if log_pi.numel() == 0:
         raise ValueError("log_pi holds no samples: a mean needs at least one")
-    dtype = common_dtype(log_pi, rewards)
     log_pi, rewards, log_bound = log_pi.to(dtype), rewards.to(dtype), log_bound.to(dtype)
     seen = (rewards == 0) | (log_pi > -torch.inf)
     require(seen, log_pi, "log_pi", "pi = 0 on a sample with r > 0", DomainError)
@@ -259,11 +274,11 @@ def _answers(
     _require_p_star(p_star)
     _require_pi(pi)
     pi, p_star = broadcast(pi, p_star)
+    dtype = common_dtype(pi, p_star)
     bound = per_question(_difficulty(difficulty), pi, "difficulty")
     if preference is not None:
         bound, rho, _ = broadcast(bound, _preference(preference), pi)
-        bound = bound * rho
-    dtype = common_dtype(pi, p_star)
+        bound = _wider(bound, dtype) * rho
     bound = bound.expand(pi.shape).to(dtype)
     below = (p_star == 1) | (pi < bound)
     require(below, pi, "pi", "pi >= D * rho on an answer with p* < 1", DomainError)

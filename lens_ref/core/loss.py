@@ -48,7 +48,7 @@ def grpo_loss(
     denominator: float | Tensor | None = None,
     validate: bool = True,
 ) -> LossOutput:
-    """The clipped policy-gradient loss over a batch of responses.
+    """The clipped policy-gradient loss over a batch of responses: −J of eq. (GRPO).
 
     >>> old = torch.log(torch.tensor([[0.5], [0.5]]))
     >>> new = torch.log(torch.tensor([[0.75], [0.25]]))  # ratios 1.5 and 0.5
@@ -72,6 +72,9 @@ def grpo_loss(
         validate: refuse NaN and infinity on unmasked tokens, and a mask of other numbers than 0
             and 1; costs a GPU synchronisation.
 
+    Returns:
+        `LossOutput`: the loss, differentiable in `new_logprobs`, and three detached means; scalars.
+
     Raises:
         ValueError: shapes, an unknown aggregation, a negative clip, no denominator for "constant",
             an unmasked number that is not finite, or a ratio that overflows.
@@ -94,6 +97,8 @@ def grpo_loss(
         denominator = counted.clamp(min=1)
     elif validate or not isinstance(denominator, Tensor):
         divisor = as_float(denominator, "denominator")
+        if divisor.ndim:
+            raise ValueError(f"denominator has shape {tuple(divisor.shape)}: one number is needed")
         finite = (divisor > 0) & (divisor < torch.inf)
         require(finite, divisor, "denominator", "must be a finite number above 0", ValueError)
     if validate:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lens_ref.core._checks import (
+    LOGPROB_SLACK,
     DomainError,
     Number,
     as_float,
@@ -60,13 +61,16 @@ def length_preference_reward(
     Raises:
         DomainError: π ≥ D γ^|o| or a log D that is NaN (exact), γ ≤ π̄ (practical), γ ≤ 0, a
             length below 1 or not whole, a log-probability above 0 or NaN.
-        ValueError: an unknown form.
+        ValueError: an unknown form; shapes that do not line up.
     """
     gamma = require_positive(gamma, "gamma")
-    log_confidence = length_normalized(log_pi, lengths)  # checks both
+    log_pi = as_float(log_pi, "log_pi")
+    possible = log_pi <= LOGPROB_SLACK
+    require(possible, log_pi, "log_pi", "a log-probability is at most 0", DomainError)
+    log_confidence = length_normalized(log_pi, lengths)  # checks the lengths
     if form not in ("exact", "practical"):
         raise ValueError(f"unknown form {form!r}: {nearest(form, ('exact', 'practical'))}")
-    log_pi, lengths = as_float(log_pi, "log_pi"), as_float(lengths, "lengths")
+    lengths = as_float(lengths, "lengths")
     log_difficulty = per_question(log_difficulty, log_confidence, "log_difficulty")
     dtype = common_dtype(log_pi, *(log_difficulty,) * (log_difficulty.ndim > 0))
     work = work_dtype(log_pi.device)

@@ -40,8 +40,8 @@ def calibrated_reward(
 
     Raises:
         DomainError: π ≥ D where r < 1 (beyond the pole the penalty would turn into a reward); a
-            reward outside [0, 1] or NaN.
-        ValueError: shapes that do not line up.
+            reward outside [0, 1] or NaN; a NaN confidence or difficulty.
+        ValueError: shapes that do not line up; a scale that is negative or not finite.
     """
     rewards = as_float(rewards, "rewards")
     log_confidence = as_float(log_confidence, "log_confidence")

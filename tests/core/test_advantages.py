@@ -320,6 +320,26 @@ def test_equal_rewards_and_confidences_give_exactly_zero(rewards: list[float], n
             assert result.tolist() == [0.0] * len(rewards)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("reward", [0.0, 0.25])
+@pytest.mark.parametrize("norm", ["demean", "demean_std", "posterior_std"])
+def test_confidences_that_rounding_has_parted_are_equal(
+    norm: str, reward: float, dtype: torch.dtype
+) -> None:
+    """Answers of .85 a token and many lengths: L log .85, rounded, over L is log .85 up to the
+    last digit, whose standard deviation would divide it up to full strength."""
+    random = torch.Generator().manual_seed(0)
+    lengths = torch.randint(2, 400, (200, 16), generator=random)
+    logprobs = lengths.to(dtype) * math.log(0.85)
+    assert (logprobs / lengths).unique().numel() > 1
+    rewards = torch.full((200, 16), reward, dtype=dtype)
+    config = LensConfig(negative_norm=norm)  # type: ignore[arg-type]
+    assert not lens_advantages(Rollouts(rewards, logprobs, lengths), config).advantages.any()
+    logprobs[:, 0] *= 1 + 8 * torch.finfo(dtype).eps
+    apart = lens_advantages(Rollouts(rewards, logprobs, lengths), config).advantages
+    assert apart.any(-1).all()
+
+
 def test_identical_negative_group_without_demeaning_is_pushed_down() -> None:
     result = advantages(group([0.0] * 4, [0.3] * 4), LensConfig.preset("no_demean"))
     assert result.tolist() == pytest.approx([-0.25] * 4)

@@ -141,6 +141,8 @@ def test_log_confidence(confidence: float) -> None:
     bad, message = at(confidence, -1.0), f"log_confidence[1, 0] = {confidence:g}"
     refused(lambda: importance_difficulty(ZERO, bad), message, ValueError)
     refused(lambda: difficulty(ZERO, bad), message, ValueError)
+    named = f"importance_{message}"
+    refused(lambda: difficulty(ZERO, ZERO, 2.0, bad), named, ValueError)
 
 
 @pytest.mark.parametrize("log_difficulty", [-1.0, -2.0, NAN, -INF])
@@ -212,6 +214,9 @@ def test_length_preference() -> None:
     refused(
         lambda: length_preference_reward(at(-0.1, -1.0), lengths, 0.0, 0.9, "practical"),
         "log_pi[1, 0] = -0.1: gamma = 0.9 <= pi_bar",
+    )
+    refused(
+        lambda: length_preference_reward(at(NAN, -1.0), lengths, 0.0, 0.9), "log_pi[1, 0] = nan"
     )
     equal = tensor([2 * math.log(0.9)])  # γ = π̄ is outside too
     refused(

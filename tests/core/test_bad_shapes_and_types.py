@@ -37,7 +37,7 @@ from lens_ref import (
 )
 from tests.core.helpers import tensor
 
-THREE, FOUR = torch.zeros(2, 3), torch.zeros(2, 4)
+SQUARE, THREE, FOUR = torch.zeros(2, 2), torch.zeros(2, 3), torch.zeros(2, 4)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,9 @@ THREE, FOUR = torch.zeros(2, 3), torch.zeros(2, 4)
         lambda: value_mle(THREE, FOUR, 2.0),
         lambda: mle_loss(THREE - 1, FOUR, 2.0),
         lambda: mle_loss(THREE - 1, THREE, torch.ones(2)),
+        lambda: mle_loss(SQUARE - 1, SQUARE, torch.ones(2)),  # neither a question's nor a column's
+        lambda: mle_loss(SQUARE - 1, SQUARE, 2.0, torch.ones(2)),
+        lambda: grpo_loss(SQUARE, SQUARE, SQUARE, SQUARE.bool(), denominator=torch.ones(2)),
         lambda: pass_at_k(torch.tensor([4, 4]), torch.tensor([1, 1, 1]), 2),
     ],
 )

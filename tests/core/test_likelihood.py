@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import mpmath
 import pytest
@@ -14,9 +15,14 @@ from torch import Tensor
 
 from lens_ref import (
     Rollouts,
+    bernoulli_nll,
+    length_normalized,
     length_preference_reward,
     lens_advantages,
+    mle_coefficient,
+    mle_loss,
     pass_at_k,
+    true_difficulty,
     value,
     value_mle,
     value_mle_closed_form,
@@ -175,3 +181,37 @@ def test_sequences_beyond_the_float_range() -> None:
     config = LensConfig.preset("raw_all")
     odds = lens_advantages(rollouts, config).info["odds"][0].tolist()
     assert odds == pytest.approx([1.0, 0.0], abs=1e-12)
+
+
+@pytest.mark.parametrize("function", [mle_coefficient, mle_loss, bernoulli_nll])
+@pytest.mark.parametrize("narrow", [torch.float32, torch.int64])
+def test_digits_that_a_narrow_difficulty_or_preference_does_not_cost(
+    function: Callable[..., Tensor], narrow: torch.dtype
+) -> None:
+    """3 and 2 are exact in all of them; their logarithms and the product are not."""
+    log_pi, rewards = tensor([-1.0, -2.0]), tensor([0.0, 1.0])
+    expected = function(log_pi, rewards, tensor([3.0, 3.0]), tensor([2.0, 2.0]))
+    wholes = torch.tensor([3, 3], dtype=narrow), torch.tensor([2, 2], dtype=narrow)
+    assert_relative(function(log_pi, rewards, *wholes), expected, 1e-15)
+    assert_relative(function(log_pi, rewards, wholes[0][0], wholes[1][0]), expected, 1e-15)
+
+
+def test_a_bound_is_multiplied_in_the_wider_dtype() -> None:
+    pi, p_star = tensor([0.5, 0.5]), tensor([1.0, 0.0])
+    difficulty, rho = torch.tensor([1.1]), torch.tensor([0.7, 1.3])
+    expected = value_negative(pi[None], p_star, difficulty.double(), rho.double())
+    assert_relative(value_negative(pi[None], p_star, difficulty, rho), expected, 1e-15)
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float16])
+def test_whole_numbers_whatever_the_default_dtype(default: torch.dtype) -> None:
+    """Of 1,001 tokens bfloat16 makes 1,000, and 70,000 are beyond float16."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        logprobs = torch.tensor([-901.0, -7.0], dtype=torch.float32)
+        confidence = length_normalized(logprobs, torch.tensor([1001, 70_000]))
+        assert true_difficulty(torch.tensor([1, 1, 1])).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(before)
+    assert confidence.tolist() == pytest.approx([-901 / 1001, -7 / 70_000], rel=1e-7)
