@@ -253,7 +253,7 @@ MUTANTS = [
         "core/likelihood.py",
         "if x.ndim not in (0, like.ndim):",
         "if False:",
-        "tests/core/test_bad_shapes_and_types.py::test_shapes_that_do_not_broadcast",
+        "core/test_bad_shapes_and_types.py::test_shapes_that_do_not_broadcast",
     ),
     Mutant(
         "advantages: computed in float32",
