@@ -206,6 +206,73 @@ def test_an_adapter_and_its_rate_are_said(tmp_path: Path) -> None:
     assert "learning rate 1e-05 (the paper: 1e-06)" in text
 
 
+def test_the_rows_of_a_model_are_of_one_setting(tmp_path: Path) -> None:
+    """Two adapters under GRPO are more runs, but the pair of a seed is what compares."""
+    adapter = {"changes": {"model.lora": {"r": 32}, "optimizer.lr": 3e-6}}
+    for seed in (0, 1):
+        paper_run(tmp_path / "r" / f"adapter{seed}", "grpo", 0.54 + 0.01 * seed, seed, **adapter)
+    paper_run(tmp_path / "r" / "g", "grpo", 0.40)
+    paper_run(tmp_path / "r" / "l", "lens", 0.42)
+    first = document.reproduction([tmp_path / "r"]).tables[0]
+    grpo, lens = (line for line in first.lines if line.row.model.startswith("Qwen"))
+    assert [run.path.name for line in (grpo, lens) for run in line.runs] == ["g", "l"]
+    assert lens.gain is not None
+    assert lens.gain.mean == pytest.approx(2.0)
+    left_out = "is not counted here: other settings than the runs that are counted."
+    assert first.remarks == [f"r/adapter0 {left_out}", f"r/adapter1 {left_out}"]
+    for seed in (0, 1):
+        paper_run(tmp_path / "r" / f"lens{seed}", "lens", 0.56 + 0.01 * seed, seed, **adapter)
+    first = document.reproduction([tmp_path / "r"]).tables[0]
+    grpo, lens = (line for line in first.lines if line.row.model.startswith("Qwen"))
+    assert [len(line.runs) for line in (grpo, lens)] == [2, 2]
+    assert first.remarks[0] == (
+        "Qwen-2.5-3B-Base: ours differ from the paper's in LoRA of rank 32 (the paper trained all "
+        "weights); learning rate 3e-06 (the paper: 1e-06)."
+    )
+
+
+def test_a_method_beyond_the_papers_stands_beside_grpo_of_its_setting(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        paper_run(tmp_path / "r" / f"g{seed}", "grpo", 0.5, seed)
+        paper_run(tmp_path / "r" / f"l{seed}", "lens", 0.5, seed)
+    alone = document.reproduction([tmp_path / "r"])
+    assert [len(setting.runs) for setting in alone.settings] == [4]
+    assert alone.coverage().endswith("; 0 runs of 0 other settings below.")
+    paper_run(tmp_path / "r" / "n", "nsr", 0.45, 1)
+    found = document.reproduction([tmp_path / "r"])
+    (setting,) = found.settings
+    change = setting.difference("nsr")
+    assert change is not None
+    assert change.mean == pytest.approx(-5.0)
+    assert found.coverage().endswith("; 1 run of 1 other setting below.")
+    assert "nothing to compare" not in written(tmp_path / "out", tmp_path / "r")
+
+
+def test_how_often_a_run_was_evaluated_sets_none_apart(tmp_path: Path) -> None:
+    for seed, every in ((0, 1), (1, 2)):
+        make_run(tmp_path / f"g{seed}", "grpo", 0.5, seed, changes={"eval.every": every})
+        make_run(tmp_path / f"l{seed}", "lens", 0.6, seed, changes={"eval.every": 1})
+    assert len(only_setting(tmp_path).paired("lens")) == 2
+
+
+@pytest.mark.usefixtures("drawn")
+def test_figures_of_an_earlier_report_go_with_it(tmp_path: Path) -> None:
+    for name, changes in (("a", {}), ("b", {"optimizer.lr": 1e-3})):
+        for method in ("grpo", "lens"):
+            make_run(tmp_path / name / method, method, 0.5, changes=changes)
+    out = tmp_path / "out"
+    written(out, tmp_path / "a", tmp_path / "b")
+    (out / "mine_curves.png").touch()
+    both = {path.name for path in out.glob("*.png")}
+    written(out, tmp_path / "a")
+    one = {path.name for path in out.glob("*.png")}
+    assert "mine_curves.png" in one
+    assert len(both) == len(one) + 3  # the figures of the other setting
+    fresh = tmp_path / "fresh"
+    written(fresh, tmp_path / "a")
+    assert {path.name for path in fresh.glob("*.png")} == one - {"mine_curves.png"}
+
+
 def test_another_reading_of_lens_is_not_the_papers(tmp_path: Path) -> None:
     paper_run(tmp_path / "r", "lens:preset=normalized_difficulty", 0.6)
     assert all(cell.ours is None for cell in cells(tmp_path, "Table 1").values())
@@ -402,7 +469,7 @@ def test_pieces_and_other_manifests_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "results" / "toy" / "manifest.json").write_text('{"seconds": 3}')
     assert find(results=tmp_path / "results").finished == ()
     text = written(tmp_path / "out")
-    assert "No finished run of another setting was found." in text
+    assert "No other finished run was found." in text
 
 
 @pytest.mark.parametrize("whole", [".", "a", "z"])
@@ -583,6 +650,18 @@ def test_collected_rows_that_come_twice(
     path.write_text(path.read_text() + path.read_text().splitlines()[1] + "\n")
     assert report.main(["--results", str(tmp_path / "c"), "--out", str(tmp_path / "out")]) == 2
     assert "the same method and seed and step" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("table", ["curves.csv", "updates.csv"])
+def test_half_a_collection_is_no_empty_one(
+    tmp_path: Path, table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "r/grpo-seed0", "grpo", 0.25)
+    collect.collect([tmp_path / "r"], tmp_path / "c")
+    (tmp_path / "c" / table).unlink()
+    assert report.main(["--results", str(tmp_path / "c"), "--out", str(tmp_path / "out")]) == 2
+    said = f"error: {tmp_path / 'c'} is half a collection: it has no {table}; copy it again\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_run_that_was_not_begun_is_told_and_not_counted(tmp_path: Path) -> None:

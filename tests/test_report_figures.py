@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import nan
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from lens_ref.reporting import document, latex, pictures, run_figures
 from lens_ref.rlvr import report_figures
 from lens_ref.rlvr.report_data import Run, read_run
-from tests.report_runs import make_run
+from tests.report_runs import DAPO, LLAMA, MATH, make_run, paper_run
 
 
 def test_figures_say_what_was_not_run(tmp_path: Path) -> None:
@@ -30,6 +31,58 @@ def test_figures_say_what_was_not_run(tmp_path: Path) -> None:
     assert all("our runs: not run" in text for text in said)
     levels = [line.get_ydata()[0] for line in curves.axes[0].lines]
     assert levels == [54.09, 56.63]
+
+
+def test_a_model_that_was_not_run_leaves_the_others_their_updates(tmp_path: Path) -> None:
+    """The panels share an axis; each is read by itself."""
+    train = f"{DAPO} + {MATH}"
+    paper_run(tmp_path / "g", "grpo", 0.5, model=LLAMA, train=train)
+    figure = run_figures.training_curves(document.reproduction([tmp_path]).tables[0])
+    figure.draw_without_rendering()
+    named = [
+        [label.get_text() for label in axes.get_xticklabels() if label.get_visible()]
+        for axes in figure.axes
+    ]
+    assert "0" in named[0]
+    assert "1000" in named[0]
+    assert named[1] == named[0]
+    assert named[2] == named[3] == []
+
+
+def test_the_figure_of_negative_groups_grows_with_its_legend(tmp_path: Path) -> None:
+    for i in range(10):
+        for method in ("grpo", "lens"):
+            path = tmp_path / f"{method}{i}"
+            make_run(path, method, 0.5, changes={"optimizer.lr": (i + 1) * 1e-4})
+    found = document.reproduction([tmp_path])
+    figure = run_figures.negative_ratio(found.found.finished, found.settings)
+    figure.draw_without_rendering()
+    (legend,), (axes,) = figure.legends, figure.axes
+    drawn = len(report_figures.STYLES)
+    assert legend.texts[-1].get_text() == f"{10 - drawn} more settings: not drawn"
+    assert axes.get_window_extent().height > 2 * figure.dpi
+    assert legend.get_window_extent().y0 > axes.get_window_extent().y1
+
+
+def test_grpo_is_drawn_where_no_method_shares_its_seeds(tmp_path: Path) -> None:
+    for method, seed in (("grpo", 0), ("grpo", 1), ("lens", 2)):
+        make_run(tmp_path / f"{method}{seed}", method, 0.5, seed)
+    (setting,) = document.reproduction([tmp_path]).settings
+    figure = run_figures.setting_curves(setting, "all")
+    assert [axes.get_title() for axes in figure.axes if axes.get_visible()] == [
+        "GRPO\n2 seeds", "LENS as printed\n1 seed",
+    ]  # fmt: skip
+    named = [text.get_text() for text in figure.legends[0].texts]
+    assert named == ["GRPO, 2 seeds", "the method that the panel names"]
+
+
+def test_no_interval_is_no_band() -> None:
+    """Three updates: two seeds that agree, then 50 ± 5, twice."""
+    _, (axes,) = report_figures.frame()
+    x, low, high = np.arange(3), np.array([50.0, 45, 45]), np.array([50.0, 55, 55])
+    run_figures._shade(axes, x, low, high, "black")
+    (band,) = axes.collections
+    assert band.get_paths()[0].vertices[:, 0].min() == 1
 
 
 def test_the_overview_is_computed() -> None:

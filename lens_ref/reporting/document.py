@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,9 +44,14 @@ class Reproduction:
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
-        """The runs of other settings than the paper's, each setting with its methods and seeds."""
+        """The settings that were run, with methods and seeds: those that hold more than rows of
+        the paper's tables, or compare something."""
+        return tuple(s for s in grouped(self.found.finished) if s.compares or self._others(s))
+
+    def _others(self, setting: Setting) -> list[Run]:
+        """The runs of a setting that stand in no row of the paper's tables."""
         standing = {id(r) for one in self.tables for line in one.lines for r in line.runs}
-        return tuple(grouped(run for run in self.found.finished if id(run) not in standing))
+        return [run for run in setting.runs if id(run) not in standing]
 
     def paper_drawings(self) -> dict[str, Drawing]:
         """The paper's figures, in its order."""
@@ -84,12 +90,12 @@ class Reproduction:
         """How much of the paper was run, in one sentence."""
         rows = sum(len(one.lines) for one in self.tables)
         run = sum(one.run for one in self.tables)
-        others = sum(len(setting.runs) for setting in self.settings)
+        others = [runs for setting in self.settings if (runs := self._others(setting))]
         return (
             f"Of the {rows} rows of the paper's tables, {run or 'none'} "
             f"{'was' if run < 2 else 'were'} run at the paper's setting (its models and data, "
-            f"{paper.STEPS:,} updates or more); {counted(others, 'run')} of "
-            f"{counted(len(self.settings), 'other setting')} below."
+            f"{paper.STEPS:,} updates or more); {counted(sum(map(len, others)), 'run')} of "
+            f"{counted(len(others), 'other setting')} below."
         )
 
     def verdicts(self, setting: Setting) -> list[str]:
@@ -169,7 +175,7 @@ NEGATIVE_GROUPS = (
     "Share of groups in which every answer is wrong while GRPO trains. Thick bars: the two numbers "
     "that the paper's text gives for its figure, near the beginning and at the end; the curve "
     "between them is a picture without numbers. Lines: our GRPO runs, averaged over the last "
-    "updates; shaded: 95 % interval over seeds, cut at 0 and 100 %."
+    "updates; shaded: 95 % interval over seeds, cut at 0 and 100 %, none where all gave the same."
 )
 OPTIMAL_POLICY = (
     "From reward probabilities to an optimal policy: of six options A and B are right; "
@@ -184,9 +190,9 @@ CURVES = (
     "pass@1 in the paper's table, whose update the paper does not say. Training set:"
 )
 SETTING_CURVES = (
-    "pass@1 on the test questions while training, each method beside GRPO: mean over seeds, shaded "
-    "95 % interval over seeds, cut at 0 and 100 %, none for one seed. Faint: between a first and a "
-    "last evaluation nothing was measured."
+    "pass@1 on the test questions while training, each method beside GRPO of its seeds: mean over "
+    "seeds, shaded 95 % interval over seeds, cut at 0 and 100 %, none for one seed or where all "
+    "gave the same. Faint: between a first and a last evaluation nothing was measured."
 )
 DIFFERENCES = (
     "pass@k of each method minus GRPO's after the last update, on the same seeds; an interval that "
@@ -209,13 +215,14 @@ TABLE_NOTE = (
 
 def write(found: Reproduction, out: Path) -> Path:
     """`report.html`, a PNG a figure, `tables.csv`, `our_runs.csv` and `tables.tex`; returns the
-    path of the page.
+    path of the page. Figures that an earlier report alone had are removed.
 
     Raises:
         UserError: a folder that can't be written.
     """
     with writing(out, AGAIN):
         out.mkdir(parents=True, exist_ok=True)
+        before = _figures(out / "report.html")
     body = list(_body(found, out))
     for name, text in {
         "report.html": page("LENS: the paper's tables beside our runs", body, "68rem"),
@@ -224,7 +231,16 @@ def write(found: Reproduction, out: Path) -> Path:
         "tables.tex": latex.document(found.tables, found.settings),
     }.items():
         write_whole(out / name, text, AGAIN)
+    with writing(out, AGAIN):
+        for name in before - _figures(out / "report.html"):
+            (out / f"{name}.png").unlink(missing_ok=True)
     return out / "report.html"
+
+
+def _figures(page: Path) -> set[str]:
+    """The figures of a report: each lies as a PNG beside it, too."""
+    text = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
+    return set(re.findall(r'<figure id="([\w.-]+)">', text))
 
 
 def _body(found: Reproduction, out: Path) -> Iterator[str]:
@@ -244,7 +260,7 @@ def _body(found: Reproduction, out: Path) -> Iterator[str]:
     yield "<h2>MATH + Numina 1.5</h2>" + _paper_table(second) + drawings["curves_numina"]
     yield "<h2>Our runs</h2>"
     if not found.settings:
-        yield "<p>No finished run of another setting was found.</p>"
+        yield "<p>No other finished run was found.</p>"
     for setting in found.settings:
         if setting.compares:
             yield from _setting(found, setting, out)

@@ -107,12 +107,25 @@ def _below(folder: Path) -> Iterator[Run]:
     for file in sorted(folder.rglob("*")):
         if set(PASSED_OVER) & set(file.relative_to(folder).parts):
             continue
-        if file.name == "manifests.json" and (file.parent / "curves.csv").is_file():
+        if file.name == "manifests.json" and _is_collection(file.parent):
             yield from _collected(file.parent)
         elif file.name in ("manifest.json", "config.yaml") and file.parent not in seen:
             seen.add(file.parent)
             if _is_run(file.parent):
                 yield _named(read_run(file.parent))
+
+
+def _is_collection(folder: Path) -> bool:
+    """Whether a folder with a manifests.json holds collected runs; UserError on half of them."""
+    there = [(folder / name).is_file() for name in ("curves.csv", "updates.csv")]
+    if not all(there) and _holds_collected(read_json(folder / "manifests.json", COPY_AGAIN)):
+        missing = "updates.csv" if there[0] else "curves.csv"
+        raise UserError(f"{folder} is half a collection: it has no {missing}; copy it again")
+    return there[0]
+
+
+def _holds_collected(manifests: Any) -> bool:
+    return isinstance(manifests, list) and bool(manifests) and all(map(_is_collected, manifests))
 
 
 def _is_run(folder: Path) -> bool:

@@ -65,8 +65,13 @@ def _draw(axes: Axes, drawn: Curve, look: Style, label: str) -> None:
         axes.errorbar(step, mean, yerr=[mean - low, high - mean], color=color, ls="",
                       marker=look.marker, elinewidth=0.9, capsize=3, label=label)  # fmt: skip
         return
-    axes.fill_between(step, low, high, color=color, alpha=0.15, lw=0)
+    _shade(axes, step, low, high, color)
     axes.plot(step, mean, color=color, ls=line, marker=look.marker, lw=2, label=label)
+
+
+def _shade(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, color: str) -> None:
+    """An interval over seeds, where there is one."""
+    axes.fill_between(x, low, high, where=(high > low).tolist(), color=color, alpha=0.15, lw=0)
 
 
 def training_curves(filled: Filled) -> Figure:
@@ -101,6 +106,7 @@ def _panel(axes: Axes, filled: Filled, model: str, level: str) -> None:
             anything = True
             _draw(axes, curve(line.runs, level), look, f"{display(label)}: ours")
     label_updates(axes, "pass@1 (%)")
+    axes.tick_params(bottom=anything, labelbottom=anything)  # not the ticks: the panels share them
     if anything:
         return
     said = "our runs: not run"
@@ -109,7 +115,6 @@ def _panel(axes: Axes, filled: Filled, model: str, level: str) -> None:
         said += "\n(the paper prints no numbers here)"
     else:
         axes.margins(y=0.6)
-    axes.set_xticks([])
     axes.text(0.5, 0.5 if level != "all" else 0.12, said, transform=axes.transAxes, ha="center",
               va="center", fontsize=11)  # fmt: skip
 
@@ -127,21 +132,25 @@ def negative_ratio(runs: Sequence[Run], settings: Sequence[Setting]) -> Figure:
     for span, y, name in (((0, 10), early, label), ((90, 100), end, None)):
         axes.plot(span, [y, y], color="black", lw=5, solid_capstyle="butt", zorder=5, label=name)
     table = next(t for t in paper.TABLES if t.data == paper.NUMINA)
-    ours = standing_in(table, row, runs)
+    ours = standing_in(table, runs)[row]
     if not ours:
         axes.plot([], [], " ", label="our run of that setting: not run")
     shown = [("our runs of that setting", ours)] if ours else []
-    compared = [s for s in settings if s.compares] or list(settings)
-    shown += [(setting.title, setting.of(BASELINE)) for setting in compared]
-    for i, (label, members) in enumerate([s for s in shown if s[1]][: len(STYLES)]):
-        look = STYLES[i % len(STYLES)]
+    drawn = {id(run) for run in ours}
+    others = [s for s in settings if not any(id(run) in drawn for run in s.of(BASELINE))]
+    compared = [s for s in others if s.compares] or others
+    shown += [(setting.title, runs) for setting in compared if (runs := setting.of(BASELINE))]
+    for look, (label, members) in zip(STYLES, shown, strict=False):
         name = f"{label}, {counted(len(members), 'seed')}"
         _draw_share(axes, members, look, fill(name, LEGEND_WIDTH))
+    if (beyond := len(shown) - len(STYLES)) > 0:
+        axes.plot([], [], " ", label=f"{counted(beyond, 'more setting')}: not drawn")
     axes.set(
         xlabel="updates done (% of the run)", ylabel="negative groups\nunder GRPO (%)",
         xlim=(-2, 102), ylim=(0, None),
     )  # fmt: skip
     handles, labels = axes.get_legend_handles_labels()
+    figure.set_figheight(3.1 + 0.22 * sum(label.count("\n") + 1 for label in labels))
     figure.legend(handles, labels, loc="outside upper left", fontsize=10, frameon=False)
     return figure
 
@@ -154,7 +163,7 @@ def _draw_share(axes: Axes, runs: Sequence[Run], look: Style, label: str) -> Non
     found = [e for x in np.array(smooth).T if (e := over_seeds(x, rates=True)) is not None]
     x = 100 * np.arange(1, len(found) + 1) / len(found)
     mean, low, high = _spans(found)
-    axes.fill_between(x, low, high, color=look.color, alpha=0.15, lw=0)
+    _shade(axes, x, low, high, look.color)
     axes.plot(x, mean, color=look.color, ls=look.line, marker=look.marker, markevery=0.1, lw=1.8,
               label=label)  # fmt: skip
 
@@ -167,14 +176,16 @@ COLUMNS = 3
 
 def setting_curves(setting: Setting, level: str) -> Figure:
     """pass@1 while training: a panel for each method, with GRPO of the same seeds, or alone where
-    they share none."""
+    they share none; one for GRPO where it shares none with any."""
     evaluated = {label: setting.evaluated(label, level) for label in setting.labels}
     baseline = evaluated.pop(BASELINE, [])
     others = {label: runs for label, runs in evaluated.items() if runs}
     beside = {label: setting.partners(label, level) for label in others}
     others |= {label: setting.paired(label, level) for label, runs in beside.items() if runs}
-    alike = all(runs == baseline for runs in beside.values())
+    alike = all(len(runs) in (0, len(baseline)) for runs in beside.values())
     named = counted(len(baseline), "seed") if alike else "the seeds that the panel's method has too"
+    if baseline and not any(beside.values()):
+        others = {BASELINE: baseline, **others}
     columns = min(COLUMNS, max(1, len(others)))
     rows = -(-len(others) // columns) or 1
     figure, panels = frame(rows, columns, WIDE, 3.6 if rows == 1 else 3.0)
@@ -186,12 +197,11 @@ def setting_curves(setting: Setting, level: str) -> Figure:
             axes.set_xlabel("")
         else:
             axes.tick_params(labelbottom=True)
-    if baseline and not others:
-        _draw(panels[0], curve(baseline, level), STYLES[0], f"GRPO, {named}")
     for axes, (label, runs) in zip(panels, others.items(), strict=False):
-        if beside[label]:
-            _draw(axes, curve(beside[label], level), STYLES[0], f"GRPO, {named}")
-        _draw(axes, curve(runs, level), STYLES[1], "the method that the panel names")
+        if its := runs if label == BASELINE else beside[label]:
+            _draw(axes, curve(its, level), STYLES[0], f"GRPO, {named}")
+        if label != BASELINE:
+            _draw(axes, curve(runs, level), STYLES[1], "the method that the panel names")
         axes.set_title(f"{display(label)}\n{counted(len(runs), 'seed')}", fontsize=10)
     legend(figure, *panels, size=10)
     return figure

@@ -61,14 +61,17 @@ class Filled:
     @property
     def remarks(self) -> list[str]:
         """What is to be said about the runs that stand in it, and those that do not."""
-        said = paper.remarks(run for line in self.lines for run in line.runs)
-        differing = [f"Ours differ from the paper's in: {'; '.join(said)}."] if said else []
+        differing = []
+        for model in self.table.models:
+            rows = [line for line in self.lines if line.row.model == model]
+            if said := paper.remarks(run for line in rows for run in line.runs):
+                differing.append(f"{model}: ours differ from the paper's in {'; '.join(said)}.")
         return [*differing, *(reason for line in self.lines for reason in line.left_out)]
 
 
 def fill(table: paper.PaperTable, runs: Sequence[Run]) -> Filled:
     """A table of the paper with the runs that stand in its rows."""
-    standing = {row: standing_in(table, row, runs) for row in table.rows}
+    standing = standing_in(table, runs)
     baseline = {row.model: row for row in table.rows if row.role == "grpo"}
     published = paper.published()
     lines = []
@@ -100,11 +103,28 @@ def fill(table: paper.PaperTable, runs: Sequence[Run]) -> Filled:
     return Filled(table, tuple(lines))
 
 
-def standing_in(table: paper.PaperTable, row: paper.Row, runs: Sequence[Run]) -> list[Run]:
-    """The runs of a row: those of the setting that has the most seeds."""
-    found = [r for r in runs if paper.belongs(r, table, row) and not paper.deviations(r)]
-    alike = [[r for r in found if same_setting(first, r)] for first in found]
-    return max(alike, key=len, default=[])
+def standing_in(table: paper.PaperTable, runs: Sequence[Run]) -> dict[paper.Row, list[Run]]:
+    """The runs of every row. Those of one model are of one setting, so that they compare: the one
+    with the most pairs of a seed, then with the most runs."""
+    found = {
+        row: [r for r in runs if paper.belongs(r, table, row) and not paper.deviations(r)]
+        for row in table.rows
+    }
+    for model in table.models:
+        rows = [row for row in table.rows if row.model == model]
+        settings = [
+            {row: [r for r in found[row] if same_setting(first, r)] for row in rows}
+            for row in rows
+            for first in found[row]
+        ]
+        found |= max(settings, key=_pairs_and_runs, default={})
+    return found
+
+
+def _pairs_and_runs(rows: dict[paper.Row, list[Run]]) -> tuple[int, int]:
+    base = {run.seed for row, runs in rows.items() if row.role == "grpo" for run in runs}
+    others = [run.seed for row, runs in rows.items() if row.role != "grpo" for run in runs]
+    return sum(seed in base for seed in others), sum(map(len, rows.values()))
 
 
 def _reason(run: Run, standing: Sequence[Run]) -> str:

@@ -46,7 +46,7 @@ INCIDENTAL = (
     *("methods", "seed", "steps", "device", "checkpoint", "verifier"),
     *("rollout.vllm.memory_share", "rollout.vllm.cache_gb", "rollout.vllm.sleep"),
     *("model.gradient_checkpointing", "model.memory_gb", "model.compile"),
-    "loss.micro_batch_tokens",
+    *("loss.micro_batch_tokens", "eval.every"),
 )
 """Settings in which runs may differ and still be compared update by update."""
 

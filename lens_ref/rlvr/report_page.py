@@ -61,7 +61,8 @@ def figure(path: Path, drawing: Figure | str, caption: str) -> str:
     caption = as_html(caption)
     source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
     return (
-        f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
+        f'<figure id="{as_html(path.stem)}"><img alt="{caption}" src="{source}">'
+        f"<figcaption>{caption}</figcaption></figure>"
     )
 
 
