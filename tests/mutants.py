@@ -349,9 +349,16 @@ MUTANTS = [
     Mutant(
         "likelihood: D not per question",
         "core/likelihood.py",
-        "log_bound = _difficulty(difficulty).log()",
-        "log_bound = _difficulty(difficulty).log().mean()",
+        'log_pi, "difficulty", dtype).log()',
+        'log_pi, "difficulty", dtype).log().mean()',
         f"{THEOREMS}::test_theorem_1",
+    ),
+    Mutant(
+        "report: every row of a table of its own setting",
+        "reporting/tables.py",
+        "key=_pairs_and_runs, default={}",
+        "key=lambda rows: sum(map(len, rows.values())), default={}",
+        "test_report.py::test_the_rows_of_a_model_are_of_one_setting",
     ),
     Mutant(
         "likelihood: D not detached",
