@@ -76,6 +76,13 @@ def test_grpo_is_drawn_where_no_method_shares_its_seeds(tmp_path: Path) -> None:
     assert named == ["GRPO, 2 seeds", "the method that the panel names"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_letter_that_the_font_lacks_is_no_warning() -> None:
+    figure, (axes,) = report_figures.frame()
+    axes.set_title("模型")
+    assert report_figures.png(figure).startswith(b"\x89PNG")
+
+
 def test_no_interval_is_no_band() -> None:
     """Three updates: two seeds that agree, then 50 ± 5, twice."""
     _, (axes,) = report_figures.frame()

@@ -7,6 +7,7 @@ figure, or the sentence that says why there is nothing to draw.
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import fill
@@ -271,12 +272,13 @@ def _positive_ratio(run: Run) -> pd.Series:
 
 def png(figure: Figure, dpi: int = DPI) -> bytes:
     """The figure as a PNG file, with so many dots an inch; its words are drawn as they stand, a
-    dollar sign begins no formula."""
+    dollar sign begins no formula, and a letter that the font lacks is a box."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)
         text.set_text(printable(text.get_text()))
     file = io.BytesIO()
-    with rc_context({"text.parse_math": False}):  # labels of ticks are made as they are drawn
+    with rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None})
     return file.getvalue()
 
