@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.run_folder import RunFolder
 from lens_ref.rlvr.session import load_data
 from lens_ref.rlvr.stop import StopRequest
-from lens_ref.rlvr.tasks import Questions
+from lens_ref.rlvr.tasks import Questions, load_questions
 from lens_ref.tiny import POLICY_DIR
 from lens_ref.verifier import Verdict
 from tests.beside import ROOT
@@ -681,6 +681,53 @@ def test_three_numbers_side_by_side(
     assert status == 0
     assert table(Path("again")) == table(Path("runs/evaluate"))
     assert out.split("\ntiny\n")[1].split("written")[0] in again + "\n"
+
+
+def write_sums(path: str, numbers: Iterable[int], answers: bool = True) -> None:
+    """A set without ids: they are row numbers."""
+    rows = [{"problem": f"{i}+1"} | ({"answer": str(i + 1)} if answers else {}) for i in numbers]
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+DOUBT = "note: nothing tells whether {} was asked the questions that {}.jsonl holds: "
+
+
+def test_counts_of_another_set_are_not_taken_for_those_of_data(command: Command) -> None:
+    """Row numbers are the same in any two sets: what was trained on would be false."""
+    write_sums("own.jsonl", range(6))
+    write_sums("other.jsonl", range(20, 26))
+    write_sums("trained.jsonl", (1, 21, 22))
+    write_sums("texts.jsonl", range(6), answers=False)
+    trained = ["--trained-on", "trained.jsonl"]
+    for size in ([], ["--questions", 4]):  # a part of the set too
+        out = ["--out", f"eval{len(size)}"]
+        assert command("--data", "own.jsonl", *size, "--n", 1, *out)[0] == 0
+        told = command("--from", out[1], "--data", "own.jsonl", *trained)
+        assert (told[0], "nothing tells" in told[1]) == (0, False)
+        status, said, err = command("--from", out[1], "--data", "other.jsonl", *trained)
+        assert (status, said, err.count("\n")) == (2, "", 1)
+        assert err.startswith("error: tiny was not asked the questions that other.jsonl holds, ")
+    told = command("--from", "eval0", "--data", "texts.jsonl", *trained)  # the hash is of answers
+    assert (told[0], DOUBT.format("tiny", "texts") in told[1]) == (0, True)
+    Path("eval0/tiny/counts.csv").rename("bare.csv")
+    told = command("--from", "bare.csv", "--data", "other.jsonl", *trained)
+    assert (told[0], DOUBT.format("bare", "other") in told[1]) == (0, True)
+
+
+@pytest.mark.parametrize("asked", [3, 5])
+def test_a_runs_own_counts_of_another_set(command: Command, tmp_path: Path, asked: int) -> None:
+    """Where they are all there, its manifest decides; else it can only confirm."""
+    for name, first in (("own", 0), ("other", 20)):
+        write_sums(f"{name}.jsonl", range(first, first + 6))
+    own = load_questions("own.jsonl", ExactVerifier(), limit=asked)
+    run = write_run(tmp_path / "lens-seed0", test=own.describe())
+    arguments = ["--from", run, "--trained-on", "own.jsonl", "--data"]
+    status, out, _ = command(*arguments, "own.jsonl")
+    assert (status, "nothing tells" in out) == (0, False)
+    status, out, err = command(*arguments, "other.jsonl")
+    refused = err.startswith("error: lens-seed0 was not asked the questions that other.jsonl holds")
+    noted = DOUBT.format("lens-seed0", "other") in out
+    assert (status, refused, noted) == ((2, True, False) if asked == 3 else (0, False, True))
 
 
 def test_a_run_left_out_its_own_test_questions_alone(
