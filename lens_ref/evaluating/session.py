@@ -78,6 +78,8 @@ def run(request: Request) -> int:
     try:
         with StopRequest() as stop, Verifier(**asdict(first)) as verifier:
             questions = _load(source, limit, verifier)
+            if request.data is None:
+                notes += _tested_on_others(request, source, targets, names, questions, verifier)
             shared = _overlap_of(request, targets, names, questions, verifier)
             for target, name in zip(targets, names, strict=True):
                 if evaluated:
@@ -145,6 +147,44 @@ def _load(source: SourceConfig, limit: int | None, verifier: Verifier) -> Questi
     for line in questions.lines():
         console.print(line, markup=False, highlight=False)
     return questions
+
+
+def _tested_on_others(
+    request: Request,
+    source: SourceConfig,
+    targets: Sequence[Target],
+    names: Sequence[str],
+    questions: Questions,
+    verifier: Verifier,
+) -> list[str]:
+    """A line for each run whose test set, as long as its settings say, is another one today."""
+    overrides = request.options.overrides or {}
+    if any(key == "data" or key.startswith("data.test") for key in overrides):
+        return []  # others are meant
+    now: dict[int | None, str | None] = {}
+    notes = []
+    for name, target in zip(names, targets, strict=True):
+        then = target.trained.questions("test").get("sha256") if target.trained else None
+        if not then:
+            continue
+        limit = target.config.data.test_questions
+        if limit not in now:
+            whole = request.questions in (None, limit)
+            now[limit] = questions.sha256 if whole else _sha256(source, limit, verifier)
+        if then != now[limit]:
+            notes.append(
+                f"{name} was tested on other questions while it was trained than its test set "
+                "holds now"
+            )
+    return notes
+
+
+def _sha256(source: SourceConfig, limit: int | None, verifier: Verifier) -> str | None:
+    """Of the first so many questions; None where they can't be read."""
+    try:
+        return load_questions(source, verifier, limit=limit, split=source.split).sha256
+    except UserError:
+        return None
 
 
 def _overlap_of(

@@ -793,6 +793,36 @@ def test_a_training_set_that_is_another_one_now_is_told(
     assert note in Path("runs/evaluate/table.txt").read_text("utf-8").splitlines()
 
 
+@pytest.mark.parametrize("size", [6, 4])
+def test_a_test_set_that_is_another_one_now_is_told(
+    command: Command, full_run: Path, tmp_path: Path, size: int
+) -> None:
+    """Also where the first few are asked only, or where the settings ask for a part of it."""
+    write_sums("test.jsonl", range(6))
+    copy = tmp_path / "lens-seed3"
+    shutil.copytree(full_run, copy)
+    config = yaml.safe_load((copy / "config.yaml").read_text())
+    config["data"] |= {"test": str(tmp_path / "test.jsonl"), "test_questions": size}
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    tested = load_questions("test.jsonl", ExactVerifier(), limit=size)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["data"]["test"] = tested.describe()
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    note = (
+        "note: lens-seed3 was tested on other questions while it was trained than its test set "
+        "holds now"
+    )
+    asked = ([], ["--questions", 2], ["--set", "data.test_questions=3"], ["--data", "test.jsonl"])
+    for changed in (False, True):
+        if changed:
+            write_sums("test.jsonl", [*range(3), *range(20, 23)])
+        for number, options in enumerate(asked):
+            out = ["--out", f"{changed}-{number}"]
+            status, said, err = command(copy, "--n", 1, *options, *out)
+            noted = note in said.splitlines()
+            assert (status, err, noted) == (0, "", changed and number < 2)
+
+
 def test_of_several_training_sets_the_union_is_told(
     command: Command, full_run: Path, tmp_path: Path
 ) -> None:
