@@ -82,7 +82,7 @@ def find(text: str, options: Options, notes: list[str] | None = None) -> list[Ta
     """
     folder = Path(text).expanduser()
     if not folder.is_dir():
-        return [_model(text, (text.rstrip("/").split("/")[-1],), options)]
+        return [_model(text, tuple(text.rstrip("/").split("/")), options)]
     if (folder.parent / "state.json").is_file() and folder.name == "policy":
         folder = folder.parent
     parts = folder.resolve().parts

@@ -484,6 +484,17 @@ def test_names_take_as_much_of_the_path_as_tells_them_apart() -> None:
         policies.names([spaced[0], ("a", "x_y")])
 
 
+def test_two_hub_ids_that_end_alike_have_two_names() -> None:
+    both = [policies.find(f"{owner}/Qwen2.5-3B", Options())[0] for owner in ("Qwen", "unsloth")]
+    assert policies.names([one.path for one in both]) == [
+        "Qwen-Qwen2.5-3B",
+        "unsloth-Qwen2.5-3B",
+    ]
+    assert policies.names([both[0].path]) == ["Qwen2.5-3B"]
+    with pytest.raises(UserError, match=r"Qwen/Qwen2\.5-3B is named twice"):
+        policies.names([both[0].path, both[0].path])
+
+
 # --- from counts ----------------------------------------------------------------------------------
 
 
