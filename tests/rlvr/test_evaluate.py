@@ -981,6 +981,11 @@ def test_a_spoilt_evaluation_is_not_gone_on_with(
     assert status == 2
     assert message in err
     assert err.count("\n") == 1
+    if name == "evaluation.json" and text is not None:
+        assert err.endswith("; delete runs/evaluate/tiny or choose another --out\n")
+        status, _, err = command("--from", "runs/evaluate")  # the counts are whole
+        assert (status, message in err, "delete" in err) == (2, True, False)
+        assert err.endswith("; mend it or copy it again\n")
 
 
 @pytest.mark.parametrize("kept", [1, {"config": 1, "manifest": {}}, {"manifest": {}}])
