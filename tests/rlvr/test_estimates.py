@@ -245,6 +245,20 @@ def test_the_order_of_questions_does_not_matter_and_common_ones_alone_count() ->
     assert len(a.sets["all"]) == 4
 
 
+def test_levels_and_subjects_are_taken_from_the_runs_that_give_them() -> None:
+    """Whichever is named first."""
+    bare = Evaluated("bare", [Count(f"q{i}", None, None, 4, 1, 0) for i in range(3)])
+    full = Evaluated("full", counts(1, 2, 3))
+    expected = ["all", "level 4-5", "level 4", "level 5", "Algebra", "Geometry"]
+    for runs in ([bare, full], [full, bare]):
+        for group in groups(runs):
+            assert list(group.sets) == expected
+            assert [count.level for count in group.runs[0].counts] == [4, 5, 4]
+    other = Evaluated("other", [Count("q0", 3, None, 4, 0, 0)])
+    with pytest.raises(UserError, match="'q0' has another level or subject in other than in full"):
+        groups([bare, full, other])
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [
