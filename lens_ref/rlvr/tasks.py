@@ -150,7 +150,9 @@ def load_questions(
     if len(questions) == limit and label not in registered.names():
         notes.append(f"{label}: only the first {limit} questions are read, as the settings say")
     if subjects:
-        notes.append(f"{label}: {subjects} subjects are no text and are left out")
+        notes.append(f"{label}: subjects that are no text are left out: {subjects}")
+    if not questions:
+        raise UserError(f"{label}: no questions")
     parsable = verifier.check_golds([question.answer for question in questions])
     kept = tuple(q for q, ok in zip(questions, parsable, strict=True) if ok)
     dropped = tuple(q.id for q, ok in zip(questions, parsable, strict=True) if not ok)
@@ -296,12 +298,12 @@ def _columns(row: dict[str, Any], missing: str) -> str:
 
 
 def level_of(row: dict[str, Any], where: str) -> int | None:
-    """3, "3" or "Level 3"; None where absent or unknown ("Level ?")."""
+    """3, "3" or "Level 3"; None where absent, empty or unknown ("Level ?")."""
     value = row.get("level")
     if isinstance(value, float) and value.is_integer():  # a column with gaps
         value = int(value)
     text = str(value).removeprefix("Level ").strip()
-    if value is None or text == "?":
+    if value is None or text in ("", "?"):
         return None
     if isinstance(value, bool) or not text.isdecimal() or len(text) > LONGEST_LEVEL:
         raise UserError(f"{where}: 'level' must be a whole number, not {reprlib.repr(value)}")
