@@ -100,6 +100,7 @@ def test_an_arm_that_a_seed_was_begun_without_is_told_before_anything_trains(
     err = capsys.readouterr().err
     assert (end.value.code, err.count("\n")) == (2, 1)
     assert message in err
+    assert "--import" not in err  # the study has none
     assert not list(tmp_path.glob("*.log"))
 
 
