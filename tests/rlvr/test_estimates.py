@@ -277,6 +277,17 @@ def test_columns_never_run_together() -> None:
     assert aligned([["", "a", "bb"], ["name", "100.0", ""]]) == "          a  bb\nname  100.0"
 
 
+def test_columns_stand_below_each_other_under_wide_letters_and_marks() -> None:
+    rows = [["", "n"], ["代数", "100"], ["Zähler", "1"], ["Za\u0308hler", "2"], ["ﾊﾝ", "각"]]
+    assert aligned(rows).splitlines() == [
+        "          n",
+        "代数    100",
+        "Zähler    1",
+        "Za\u0308hler    2",
+        "ﾊﾝ       각",
+    ]
+
+
 # --- counts ---------------------------------------------------------------------------------------
 
 
