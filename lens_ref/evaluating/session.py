@@ -389,7 +389,7 @@ def _doubts(
     unknown = evaluated
     if any(run.data for run in evaluated):
         rows = provenance.rows_by_id(source, limit)
-        same = [provenance.are_of(run, rows) for run in evaluated]
+        same = [provenance.are_of(run, source, rows) for run in evaluated]
         if False in same:
             raise UserError(
                 f"{evaluated[same.index(False)].name} was not asked the questions that {name} "

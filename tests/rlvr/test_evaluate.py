@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from lens_ref.evaluating import policies, sampling, session
 from lens_ref.evaluating.counts import Count, read
 from lens_ref.evaluating.policies import Options, Target
 from lens_ref.rlvr.adapter import adapter_tensors
+from lens_ref.rlvr.data_config import ColumnsConfig, SourceConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.run_folder import RunFolder
 from lens_ref.rlvr.session import load_data
@@ -700,6 +702,7 @@ def write_sums(path: str, numbers: Iterable[int], answers: bool = True) -> None:
     Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+MAPPED = ColumnsConfig(answer="problem")
 DOUBT = "note: nothing tells whether {} was asked the questions that {}.jsonl holds: "
 
 
@@ -739,6 +742,22 @@ def test_a_runs_own_counts_of_another_set(command: Command, tmp_path: Path, aske
     refused = err.startswith("error: lens-seed0 was not asked the questions that other.jsonl holds")
     noted = DOUBT.format("lens-seed0", "other") in out
     assert (status, refused, noted) == ((2, True, False) if asked == 3 else (0, False, True))
+
+
+def test_a_run_that_read_its_test_set_by_other_columns_is_not_refused(
+    command: Command, tmp_path: Path
+) -> None:
+    """The hash is of answers too, which may stand in another column than `answer`."""
+    write_sums("test.jsonl", range(3))
+    own = load_questions(SourceConfig("test.jsonl", columns=MAPPED), ExactVerifier())
+    for seed, columns in enumerate((asdict(MAPPED), {"answer": None}), 3):
+        test = {"source": "test.jsonl", "columns": columns}
+        settings = {"seed": seed, "methods": ["lens"], "data": {"test": test}}
+        run = write_run(tmp_path / f"lens-seed{seed}", test=own.describe(), **settings)
+        arguments = ["--from", run, "--trained-on", "test.jsonl", "--data", "test.jsonl"]
+        status, out, _ = command(*arguments)
+        noted = DOUBT.format(run.name, "test") in out
+        assert (status, noted) == ((0, True) if seed == 3 else (2, False))
 
 
 def test_a_run_left_out_its_own_test_questions_alone(
