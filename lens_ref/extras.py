@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from types import TracebackType
 
 NEEDED = (
     "huggingface_hub", "latex2sympy2_extended", "math_verify", "matplotlib", "numpy", "pandas",
@@ -31,7 +32,19 @@ def message(what: str, names: Sequence[str]) -> str:
 
 
 def check_command(module: str, what: str) -> None:
-    """End with the line and status 2 where `module` is the command that runs, not an import."""
-    if module == "__main__" and (names := missing()):
+    """End with the line and status 2 where `module` is the command that runs, not an import. What
+    it imports then takes seconds, in which Ctrl-C ends it without a traceback."""
+    if module != "__main__":
+        return
+    if names := missing():
         print(message(what, names), file=sys.stderr)
         raise SystemExit(2)
+    sys.excepthook = _all_but_interrupts
+
+
+def _all_but_interrupts(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """A `sys.excepthook`: Python's own, silent about Ctrl-C."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)

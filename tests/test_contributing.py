@@ -219,10 +219,13 @@ def test_a_stopped_run_says_what_to_import_again(
     [
         ("return [7]", "my-task: a row must be a dictionary with problem and answer"),
         ("return [{'problem': 'a'}]", "my-task: a row needs a non-empty 'answer'"),
-        ("raise ValueError('too few')", "too few (data.test_questions)"),
+        (
+            "raise ValueError('too few')",
+            "too few (data.test_questions; in an evaluation --questions)",
+        ),
         ("return 1 / 0", "the task my-task fails: ZeroDivisionError: division by zero"),
         ("yield split.undefined", "the task my-task fails: AttributeError: 'str' object has no"),
-        ("return []", "my-task: no question whose answer can be verified"),
+        ("return []", "my-task: no questions"),
     ],
 )
 def test_a_task_that_fails(body: str, expected: str, refused: Callable[..., str]) -> None:

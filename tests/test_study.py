@@ -100,6 +100,7 @@ def test_an_arm_that_a_seed_was_begun_without_is_told_before_anything_trains(
     err = capsys.readouterr().err
     assert (end.value.code, err.count("\n")) == (2, 1)
     assert message in err
+    assert "--import" not in err  # the study has none
     assert not list(tmp_path.glob("*.log"))
 
 
@@ -225,3 +226,18 @@ def test_nothing_to_do_is_refused(
         study.main(["--out", str(tmp_path), *wrong])
     assert end.value.code == 2
     assert "'0' is not a whole number from 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["tiny.study", "tiny.pretrain", "rlvr.collect"])
+def test_ctrl_c_while_a_command_imports_shows_no_traceback(module: str, tmp_path: Path) -> None:
+    slow = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    (tmp_path / "yaml.py").write_text(slow, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", f"lens_ref.{module}", "--out", "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from lens_ref.rlvr.untrusted import printable, to_cell
@@ -13,9 +14,22 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell: the first one flush left, the others right; printable,
     every row in one line."""
     rows = [[printable(cell, keep="") for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
-    return "\n".join("  ".join(line).rstrip() for line in lines)
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        gaps = [" " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        others = (gap + cell for cell, gap in zip(row[1:], gaps[1:], strict=True))
+        lines.append("  ".join([row[0] + gaps[0], *others]).rstrip())
+    return "\n".join(lines)
+
+
+def _width(text: str) -> int:
+    """Places on a terminal: two for a Chinese, Japanese or Korean letter, none for a mark that
+    stands over or under another."""
+    return sum(
+        0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF")
+        for letter in text
+    )
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -20,6 +20,8 @@ from lens_ref.rlvr.untrusted import from_cell
 
 FILE = "counts.csv"
 OF_A_RUN = "eval_counts.csv"
+MEND = "mend it or copy it again"
+"""What to do with a damaged file that is only read."""
 DIGITS = 9
 """Of the largest number that is believed."""
 
@@ -51,8 +53,7 @@ def read(path: Path) -> list[Count]:
 
 def read_last(path: Path) -> tuple[list[Count], int | None]:
     """`read`, and after which update a run's last evaluation was made."""
-    mend = "mend it or copy it again"
-    return _parse(*read_csv(path, mend, complete=True), path)
+    return _parse(*read_csv(path, MEND, complete=True), path)
 
 
 def read_begun(path: Path) -> list[Count]:
@@ -61,8 +62,13 @@ def read_begun(path: Path) -> list[Count]:
     Raises:
         UserError: as `read`.
     """
-    header, rows = read_csv(path, f"delete {path.parent} or choose another --out")
+    header, rows = read_csv(path, begin_anew(path.parent))
     return _parse(header, rows, path)[0] if header else []
+
+
+def begin_anew(folder: Path) -> str:
+    """What to do where the files of an evaluation that is to go on are damaged."""
+    return f"delete {folder} or choose another --out"
 
 
 def write(path: Path, counts: Sequence[Count]) -> None:

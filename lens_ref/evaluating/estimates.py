@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -283,7 +284,8 @@ def _rate_estimates(rates: np.ndarray) -> list[Estimate]:
 
 
 def _aligned(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
-    """Every run cut to the questions that all have, in the order of the first."""
+    """Every run cut to the questions that all have, in the order of the first, with every level and
+    subject that one of them gives."""
     first = evaluated[0]
     known = [run for run in evaluated if run.data is not None]
     for run in known[1:]:
@@ -297,24 +299,36 @@ def _aligned(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
     if not common:
         names = ", ".join(run.name for run in evaluated)
         raise UserError(f"{names}: no question that all of them were asked")
-    for run, ids in zip(evaluated, by_id, strict=True):
-        for identity in common:
-            if _contradict(by_id[0][identity], ids[identity]):
-                raise UserError(
-                    f"the question {identity!r} has another level or subject in {run.name} than in "
-                    f"{first.name}: are these the same questions?"
-                )
+    labels = {i: _labels(evaluated, [ids[i] for ids in by_id]) for i in common}
     return [
-        replace(run, counts=[ids[i] for i in common])
+        replace(run, counts=[replace(ids[i], **labels[i]) for i in common])
         for run, ids in zip(evaluated, by_id, strict=True)
     ]
+
+
+def _labels(evaluated: Sequence[Evaluated], same: Sequence[Count]) -> dict[str, Any]:
+    """Level and subject of a question, as the first runs say that give them.
+
+    Args:
+        same: its count in every run.
+
+    Raises:
+        UserError: two runs contradict each other.
+    """
+    found: dict[str, Any] = {}
+    for key in ("level", "subject"):
+        told = [(getattr(c, key), run.name) for run, c in zip(evaluated, same, strict=True)]
+        given = [(value, name) for value, name in told if value is not None]
+        found[key] = given[0][0] if given else None
+        for value, name in given:
+            if value != found[key]:
+                raise UserError(
+                    f"the question {same[0].id!r} has another level or subject in {name} than "
+                    f"in {given[0][1]}: are these the same questions?"
+                )
+    return found
 
 
 def _sizes(a: Evaluated, b: Evaluated) -> str:
     sizes = (a.asked, b.asked)
     return "" if None in sizes or a.asked == b.asked else f" ({a.asked} and {b.asked})"
-
-
-def _contradict(a: Count, b: Count) -> bool:
-    pairs = ((a.level, b.level), (a.subject, b.subject))
-    return any(None not in pair and pair[0] != pair[1] for pair in pairs)

@@ -84,7 +84,7 @@ def notes(
     unknown = [run.name for run in evaluated if run.data is None]
     if unknown and len(evaluated) > 1:
         lines.append(
-            f"nothing tells on which questions {_some(unknown)} was evaluated: questions of the "
+            f"nothing tells on which questions {some(unknown)} was evaluated: questions of the "
             "same id are taken for the same, and an id may be no more than the number of a row"
         )
     if len({run.how for run in evaluated if run.how is not None}) > 1:
@@ -94,14 +94,14 @@ def notes(
         if run.step is not None:
             steps.setdefault(run.step, []).append(run.name)
     if len(steps) > 1:
-        each = (f"{at} ({_some(names)})" for at, names in steps.items())
+        each = (f"{at} ({some(names)})" for at, names in steps.items())
         lines.append(f"the runs were evaluated after different updates: {', '.join(each)}")
     few: dict[int, list[str]] = {}
     for group in groups:
         if group.ks != KS:
             few.setdefault(group.least, []).append(group.method)
     for n, names in few.items():
-        lines.append(f"{_some(names)}: {counted(n, 'answer')} a question, too few for a larger k")
+        lines.append(f"{some(names)}: {counted(n, 'answer')} a question, too few for a larger k")
     of = {group.method: group.runs for group in groups}
     for comparison in comparisons:
         lines += _of_comparison(comparison, of)
@@ -115,7 +115,7 @@ def _of_comparison(c: Comparison, of: Mapping[str, Sequence[Evaluated]]) -> Iter
     paired = {name for pair in c.pairs for name in pair}
     alone = [name for name in named if name not in paired]
     if paired and alone:
-        shown = _some([f"{a} and {b}" for a, b in c.pairs])
+        shown = some([f"{a} and {b}" for a, b in c.pairs])
         yield (
             f"{c.method} minus {c.baseline} is of the runs that share a seed ({shown}); the tables "
             f"count {', '.join(alone)} too"
@@ -129,7 +129,8 @@ def _of_comparison(c: Comparison, of: Mapping[str, Sequence[Evaluated]]) -> Iter
         yield f"{c.method} and {c.baseline} differ in more than the method: {', '.join(apart)}"
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """The first of them, and whether there are more."""
     return names[0] + " …" * (len(names) > 1)
 
 

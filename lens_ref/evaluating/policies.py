@@ -80,9 +80,11 @@ def find(text: str, options: Options, notes: list[str] | None = None) -> list[Ta
     Raises:
         UserError: nothing there, or it can't be evaluated.
     """
+    if not text:  # as a path the working folder
+        raise UserError("the name of a policy is empty: name one, or leave it out for tiny")
     folder = Path(text).expanduser()
     if not folder.is_dir():
-        return [_model(text, (text.rstrip("/").split("/")[-1],), options)]
+        return [_model(text, tuple(text.rstrip("/").split("/")), options)]
     if (folder.parent / "state.json").is_file() and folder.name == "policy":
         folder = folder.parent
     parts = folder.resolve().parts

@@ -128,8 +128,11 @@ def _settings(target: Target, policy: Policy, questions: Questions, plan: Plan) 
     }
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
+def read_manifest(folder: Path, then: str = files.MEND) -> dict[str, Any] | None:
     """What `evaluate` left beside the counts; None if nothing.
+
+    Args:
+        then: what to do where it is damaged.
 
     Raises:
         UserError: damaged.
@@ -137,8 +140,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    mend = _mend(folder)
-    manifest = read_object(path, mend)
+    manifest = read_object(path, then)
     try:
         whole = isinstance(manifest["settings"]["data"]["sha256"], str)
         whole = whole and type(manifest["settings"]["data"]["questions"]) is int
@@ -146,7 +148,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     except (KeyError, TypeError):
         whole = False
     if not whole:
-        raise damaged(path, "it lacks settings.data or seconds", mend)
+        raise damaged(path, "it lacks settings.data or seconds", then)
     return manifest
 
 
@@ -156,16 +158,12 @@ def training_of(manifest: dict[str, Any], folder: Path) -> Training | None:
     Raises:
         UserError: damaged.
     """
-    return trainings.given_back(manifest.get("training"), folder / MANIFEST, _mend(folder))
-
-
-def _mend(folder: Path) -> str:
-    return f"delete {folder} or choose another --out"
+    return trainings.given_back(manifest.get("training"), folder / MANIFEST, files.MEND)
 
 
 def _begin(folder: Path, settings: dict[str, Any], target: Target) -> dict[str, Any]:
     """The manifest of a new evaluation, or of the one to go on with."""
-    before = read_manifest(folder)
+    before = read_manifest(folder, files.begin_anew(folder))
     if before is not None:
         theirs = flat(before["settings"])
         for key, value in flat(settings).items():

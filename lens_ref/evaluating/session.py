@@ -16,7 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from lens_ref import tasks
 from lens_ref.core._checks import nearest
-from lens_ref.evaluating import counts, overlap, pages, policies, sampling, trainings
+from lens_ref.evaluating import counts, overlap, pages, policies, provenance, sampling, trainings
 from lens_ref.evaluating import questions as named
 from lens_ref.evaluating.counts import Count
 from lens_ref.evaluating.estimates import Evaluated, Overlap, by_method, compare, groups
@@ -78,6 +78,8 @@ def run(request: Request) -> int:
     try:
         with StopRequest() as stop, Verifier(**asdict(first)) as verifier:
             questions = _load(source, limit, verifier)
+            if request.data is None:
+                notes += _tested_on_others(request, source, targets, names, questions, verifier)
             shared = _overlap_of(request, targets, names, questions, verifier)
             for target, name in zip(targets, names, strict=True):
                 if evaluated:
@@ -145,6 +147,44 @@ def _load(source: SourceConfig, limit: int | None, verifier: Verifier) -> Questi
     for line in questions.lines():
         console.print(line, markup=False, highlight=False)
     return questions
+
+
+def _tested_on_others(
+    request: Request,
+    source: SourceConfig,
+    targets: Sequence[Target],
+    names: Sequence[str],
+    questions: Questions,
+    verifier: Verifier,
+) -> list[str]:
+    """A line for each run whose test set, as long as its settings say, is another one today."""
+    overrides = request.options.overrides or {}
+    if any(key == "data" or key.startswith("data.test") for key in overrides):
+        return []  # others are meant
+    now: dict[int | None, str | None] = {}
+    notes = []
+    for name, target in zip(names, targets, strict=True):
+        then = target.trained.questions("test").get("sha256") if target.trained else None
+        if not then:
+            continue
+        limit = target.config.data.test_questions
+        if limit not in now:
+            whole = request.questions in (None, limit)
+            now[limit] = questions.sha256 if whole else _sha256(source, limit, verifier)
+        if then != now[limit]:
+            notes.append(
+                f"{name} was tested on other questions while it was trained than its test set "
+                "holds now"
+            )
+    return notes
+
+
+def _sha256(source: SourceConfig, limit: int | None, verifier: Verifier) -> str | None:
+    """Of the first so many questions; None where they can't be read."""
+    try:
+        return load_questions(source, verifier, limit=limit, split=source.split).sha256
+    except UserError:
+        return None
 
 
 def _overlap_of(
@@ -319,17 +359,50 @@ def _counted(path: Path, name: str) -> Evaluated:
 
 
 def _overlap_by_id(request: Request, evaluated: Sequence[Evaluated]) -> Overlap:
-    """Counts hold no texts: the questions' own set tells which id is which."""
+    """Counts hold no texts: the questions' own set tells which id is which.
+
+    Raises:
+        UserError: `--data` names another set than a run was asked, as far as it is known.
+    """
     if not request.trained_on or request.data is None:
         raise UserError("--from with --trained-on needs its name, and the questions with --data")
     source = named.source(request.data)
-    tested = overlap.read_problems([source], request.questions or named.usual_size(source))
+    limit = request.questions or named.usual_size(source)
+    tested = overlap.read_problems([source], limit)
     known = {problem.id for problem in tested}
     for run in evaluated:
         for count in run.counts:
             if count.id not in known:
                 raise UserError(f"{run.name}: the question {count.id!r} is not in {request.data}")
-    return _overlap(tested, request.trained_on)
+    shared = _overlap(tested, request.trained_on)
+    return replace(shared, notes=_doubts(evaluated, source, limit, request.data))
+
+
+def _doubts(
+    evaluated: Sequence[Evaluated], source: SourceConfig, limit: int | None, name: str
+) -> tuple[str, ...]:
+    """Of which runs nothing tells whether they were asked the questions of a set.
+
+    Raises:
+        UserError: a run was asked others.
+    """
+    unknown = evaluated
+    if any(run.data for run in evaluated):
+        rows = provenance.rows_by_id(source, limit)
+        same = [provenance.are_of(run, source, rows) for run in evaluated]
+        if False in same:
+            raise UserError(
+                f"{evaluated[same.index(False)].name} was not asked the questions that {name} "
+                "holds, though their ids are the same: name its own with --data"
+            )
+        unknown = [run for run, known in zip(evaluated, same, strict=True) if known is None]
+    if not unknown:
+        return ()
+    return (
+        f"nothing tells whether {pages.some([run.name for run in unknown])} was asked the "
+        f"questions that {name} holds: those of the same id are taken for the same, and an id may "
+        "be no more than the number of a row",
+    )
 
 
 def _evaluated(name: str, done: Sequence[Count], folder: Path) -> Evaluated:

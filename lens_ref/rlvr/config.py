@@ -334,9 +334,11 @@ def load(
     for key, value in (overrides or {}).items():
         *parents, leaf = key.split(".")
         target = data
-        for parent in parents:
+        for depth, parent in enumerate(parents):
             inner = target.get(parent)
-            target[parent] = inner if isinstance(inner, dict) else {}
+            if not isinstance(inner, dict):
+                _check_value(parents[: depth + 1], inner)
+                target[parent] = {}
             target = target[parent]
         target[leaf] = value
     return from_dict(data)
@@ -354,6 +356,15 @@ def from_dict(data: dict[str, Any]) -> Config:
         message = str(first["msg"]).removeprefix("Value error, ")
         got = "" if isinstance(first["input"], dict) else f" (got {first['input']!r})"
         raise UserError(f"config: {where + ': ' if where else ''}{message}{got}") from None
+
+
+def _check_value(path: Sequence[str], value: Any) -> None:
+    """UserError where a value that an override is about to replace could not stand there at all."""
+    if value is None:
+        return
+    for key in reversed(path):
+        value = {key: value}
+    from_dict(value)
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -118,7 +118,8 @@ def _made(task: str, split: str, count: int, seed: int) -> Iterator[Row]:
     try:
         made = list(islice(tasks.rows(task, split, count, seed), count))
     except ValueError as error:
-        raise UserError(f"{error} (data.{split}_questions)") from None
+        told = f"data.{split}_questions; in an evaluation --questions"
+        raise UserError(f"{error} ({told})") from None
     except Exception as error:  # code of the user's own may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"the task {task} fails: {reason} (--debug shows where)") from error

@@ -13,7 +13,7 @@ import math
 import re
 import reprlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -56,11 +56,8 @@ class Questions:
 
     @property
     def sha256(self) -> str:
-        """A hash of ids, problems and answers, for the manifest."""
-        digest = hashlib.sha256()
-        for q in self.items:
-            digest.update(json.dumps([q.id, q.problem, q.answer]).encode())
-        return digest.hexdigest()
+        """Their `digest`, for the manifest."""
+        return digest(self.items)
 
     def lines(self) -> list[str]:
         """What was left out, and what is odd about the rest, for the console."""
@@ -87,6 +84,14 @@ class Questions:
             "notes": list(self.notes),
             "sha256": self.sha256,
         }
+
+
+def digest(questions: Iterable[Question]) -> str:
+    """A hash of ids, problems and answers."""
+    found = hashlib.sha256()
+    for q in questions:
+        found.update(json.dumps([q.id, q.problem, q.answer]).encode())
+    return found.hexdigest()
 
 
 def load_questions(
@@ -133,7 +138,7 @@ def load_questions(
     )
     subjects = 0
     for prefix, row in islice(rows, limit):
-        question = _question(row.values, row.where, prefix)
+        question = question_of(row.values, row.where, prefix)
         if question.id in seen:
             raise UserError(f"{row.where}: the id {question.id!r} occurs twice")
         seen.add(question.id)
@@ -145,7 +150,9 @@ def load_questions(
     if len(questions) == limit and label not in registered.names():
         notes.append(f"{label}: only the first {limit} questions are read, as the settings say")
     if subjects:
-        notes.append(f"{label}: {subjects} subjects are no text and are left out")
+        notes.append(f"{label}: subjects that are no text are left out: {subjects}")
+    if not questions:
+        raise UserError(f"{label}: no questions")
     parsable = verifier.check_golds([question.answer for question in questions])
     kept = tuple(q for q, ok in zip(questions, parsable, strict=True) if ok)
     dropped = tuple(q.id for q, ok in zip(questions, parsable, strict=True) if not ok)
@@ -220,7 +227,12 @@ def short_name(source: str) -> str:
     return re.sub(r"\.jsonl?(\.gz)?$", "", Path(source).name)
 
 
-def _question(row: dict[str, Any], where: str, prefix: str) -> Question:
+def question_of(row: dict[str, Any], where: str, prefix: str = "") -> Question:
+    """The question of a row, its id with a prefix.
+
+    Raises:
+        UserError: no problem or answer, or a cell that can't be one.
+    """
     problem, answer = problem_of(row, where), _text_of(row, "answer", where)
     try:
         str(row.get("subject")).encode()
@@ -286,12 +298,12 @@ def _columns(row: dict[str, Any], missing: str) -> str:
 
 
 def level_of(row: dict[str, Any], where: str) -> int | None:
-    """3, "3" or "Level 3"; None where absent or unknown ("Level ?")."""
+    """3, "3" or "Level 3"; None where absent, empty or unknown ("Level ?")."""
     value = row.get("level")
     if isinstance(value, float) and value.is_integer():  # a column with gaps
         value = int(value)
     text = str(value).removeprefix("Level ").strip()
-    if value is None or text == "?":
+    if value is None or text in ("", "?"):
         return None
     if isinstance(value, bool) or not text.isdecimal() or len(text) > LONGEST_LEVEL:
         raise UserError(f"{where}: 'level' must be a whole number, not {reprlib.repr(value)}")

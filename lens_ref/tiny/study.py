@@ -25,6 +25,8 @@ from lens_ref import extras
 extras.check_command(__name__, "the study")
 
 from lens_ref.command_line import OneLineParser, folder, positive
+from lens_ref.core._checks import nearest
+from lens_ref.methods import names
 from lens_ref.rlvr.config import load, method_label, to_dict
 from lens_ref.rlvr.console import console
 from lens_ref.rlvr.errors import UserError
@@ -68,6 +70,16 @@ def command(out: Path, seed: int, methods: Sequence[str]) -> list[str] | None:
         return None if finished else [*train, "--resume", str(folder)]
     given = ["--out", str(out), "--name", folder.name, "--seed", str(seed)]
     return [*train, *given, "--method", *methods]
+
+
+def _check_methods(texts: Sequence[str]) -> None:
+    """Raises UserError, once for all seeds, where one is none; the study imports none of the user's
+    own."""
+    for text in texts:
+        name = text.partition(":")[0]
+        if name not in names():
+            raise UserError(f"unknown method {name!r}: {nearest(name, names())}")
+    load(overrides={"methods": list(texts)})
 
 
 def _check_settings(run: RunFolder, seed: int, methods: Sequence[str]) -> None:
@@ -127,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
         refuse_secrets({"--out": str(args.out), "--method": args.method})
         with writing(args.out, AGAIN):
             args.out.mkdir(parents=True, exist_ok=True)
-        load(overrides={"methods": list(args.method)})  # what is wrong with them is told once
+        _check_methods(args.method)
         with alone_in(args.out), trainings.end_with_this_one():
             # what is wrong is told before hours of work
             commands = {seed: command(args.out, seed, args.method) for seed in range(args.seeds)}

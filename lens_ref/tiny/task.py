@@ -157,9 +157,10 @@ def _in_blocks(
 ) -> list[Row]:
     """`n` rows; each consecutive five hold every level once, in random order."""
     if not 0 <= n <= max_rows(split):
+        again = ", or repeat them in further epochs" if split == "train" else ""
         raise ValueError(
             f"the tiny task has 0 to {max_rows(split)} distinct {split} questions, not {n}: "
-            "ask for fewer, or repeat them in further epochs"
+            f"ask for fewer{again}"
         )
     blocks = (sorted(LEVELS, key=lambda _: rng.random()) for _ in range(-(-n // len(LEVELS))))
     levels = [level for block in blocks for level in block][:n]

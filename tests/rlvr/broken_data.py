@@ -233,7 +233,9 @@ def check_message(text: str, *paths: Path | None) -> None:
         assert "data.overlap=report" in text
         return
     assert any(str(path) in text for path in paths if path is not None)
-    assert re.search(r"line \d|no question whose answer can be verified|no data file", text)
+    assert re.search(
+        r"line \d|no questions|no question whose answer can be verified|no data file", text
+    )
 
 
 def check_counts(questions: Questions, path: Path, told: str) -> None:

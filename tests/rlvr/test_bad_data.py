@@ -232,7 +232,7 @@ def test_what_a_limit_a_draw_and_a_filter_leave_out_is_told(tmp_path: Path) -> N
 
 def test_a_subject_that_is_no_text_is_told(tmp_path: Path) -> None:
     path = file(tmp_path, {**GOOD, "subject": ["Algebra"]}, {"problem": "q", "answer": "1"})
-    assert load(path).notes == (f"{path}: 1 subjects are no text and are left out",)
+    assert load(path).notes == (f"{path}: subjects that are no text are left out: 1",)
 
 
 def test_the_test_set_tells_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

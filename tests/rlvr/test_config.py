@@ -109,6 +109,34 @@ def test_a_recipe_can_be_extended_by_its_name() -> None:
     assert large.rollout.max_new_tokens == small.rollout.max_new_tokens == 4096
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "told"),
+    [
+        ("rollout: 3", "rollout.questions", "config: rollout: Input should be a dictionary"),
+        ("rollout: hello", "rollout.vllm.dtype", "(got 'hello')"),
+        ("model: [7]", "model.path", "config: model: Input should be a dictionary"),
+        ("rollout: {vllm: 1}", "rollout.vllm.dtype", "config: rollout.vllm: Input should be"),
+    ],
+)
+def test_a_section_that_is_none_is_told_though_an_override_is_in_it(
+    tmp_path: Path, text: str, key: str, told: str
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    assert told in refused(str(path), **{key: 4})
+
+
+@pytest.mark.parametrize("text", ["rollout:", "data: {test: tiny}", "steps: 8"])
+def test_an_override_may_give_a_section_or_another_form_of_a_value(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "good.yaml"
+    path.write_text(text)
+    config = load(str(path), {"rollout.questions": 4, "data.test.source": "t.jsonl"})
+    assert config.rollout.questions == 4
+    assert isinstance(config.data.test, SourceConfig)
+
+
 def test_settings_of_the_command_line() -> None:
     pairs = ("optimizer.lr=1e-5", "rollout.questions=8", "model.lora.r=4", "data.test=null")
     config = of_command("--set", *pairs, "rollout.stop_tokens=[a, b]", "model.dtype=bfloat16")

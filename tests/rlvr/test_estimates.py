@@ -245,6 +245,20 @@ def test_the_order_of_questions_does_not_matter_and_common_ones_alone_count() ->
     assert len(a.sets["all"]) == 4
 
 
+def test_levels_and_subjects_are_taken_from_the_runs_that_give_them() -> None:
+    """Whichever is named first."""
+    bare = Evaluated("bare", [Count(f"q{i}", None, None, 4, 1, 0) for i in range(3)])
+    full = Evaluated("full", counts(1, 2, 3))
+    expected = ["all", "level 4-5", "level 4", "level 5", "Algebra", "Geometry"]
+    for runs in ([bare, full], [full, bare]):
+        for group in groups(runs):
+            assert list(group.sets) == expected
+            assert [count.level for count in group.runs[0].counts] == [4, 5, 4]
+    other = Evaluated("other", [Count("q0", 3, None, 4, 0, 0)])
+    with pytest.raises(UserError, match="'q0' has another level or subject in other than in full"):
+        groups([bare, full, other])
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [
@@ -261,6 +275,17 @@ def test_different_questions_are_not_compared(other: Evaluated, message: str) ->
 
 def test_columns_never_run_together() -> None:
     assert aligned([["", "a", "bb"], ["name", "100.0", ""]]) == "          a  bb\nname  100.0"
+
+
+def test_columns_stand_below_each_other_under_wide_letters_and_marks() -> None:
+    rows = [["", "n"], ["代数", "100"], ["Zähler", "1"], ["Za\u0308hler", "2"], ["ﾊﾝ", "각"]]
+    assert aligned(rows).splitlines() == [
+        "          n",
+        "代数    100",
+        "Zähler    1",
+        "Za\u0308hler    2",
+        "ﾊﾝ       각",
+    ]
 
 
 # --- counts ---------------------------------------------------------------------------------------

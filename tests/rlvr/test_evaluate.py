@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from lens_ref.evaluating import policies, sampling, session
 from lens_ref.evaluating.counts import Count, read
 from lens_ref.evaluating.policies import Options, Target
 from lens_ref.rlvr.adapter import adapter_tensors
+from lens_ref.rlvr.data_config import ColumnsConfig, SourceConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.run_folder import RunFolder
 from lens_ref.rlvr.session import load_data
 from lens_ref.rlvr.stop import StopRequest
-from lens_ref.rlvr.tasks import Questions
+from lens_ref.rlvr.tasks import Questions, load_questions
 from lens_ref.tiny import POLICY_DIR
 from lens_ref.verifier import Verdict
 from tests.beside import ROOT
@@ -484,6 +486,17 @@ def test_names_take_as_much_of_the_path_as_tells_them_apart() -> None:
         policies.names([spaced[0], ("a", "x_y")])
 
 
+def test_two_hub_ids_that_end_alike_have_two_names() -> None:
+    both = [policies.find(f"{owner}/Qwen2.5-3B", Options())[0] for owner in ("Qwen", "unsloth")]
+    assert policies.names([one.path for one in both]) == [
+        "Qwen-Qwen2.5-3B",
+        "unsloth-Qwen2.5-3B",
+    ]
+    assert policies.names([both[0].path]) == ["Qwen2.5-3B"]
+    with pytest.raises(UserError, match=r"Qwen/Qwen2\.5-3B is named twice"):
+        policies.names([both[0].path, both[0].path])
+
+
 # --- from counts ----------------------------------------------------------------------------------
 
 
@@ -683,6 +696,70 @@ def test_three_numbers_side_by_side(
     assert out.split("\ntiny\n")[1].split("written")[0] in again + "\n"
 
 
+def write_sums(path: str, numbers: Iterable[int], answers: bool = True) -> None:
+    """A set without ids: they are row numbers."""
+    rows = [{"problem": f"{i}+1"} | ({"answer": str(i + 1)} if answers else {}) for i in numbers]
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+MAPPED = ColumnsConfig(answer="problem")
+DOUBT = "note: nothing tells whether {} was asked the questions that {}.jsonl holds: "
+
+
+def test_counts_of_another_set_are_not_taken_for_those_of_data(command: Command) -> None:
+    """Row numbers are the same in any two sets: what was trained on would be false."""
+    write_sums("own.jsonl", range(6))
+    write_sums("other.jsonl", range(20, 26))
+    write_sums("trained.jsonl", (1, 21, 22))
+    write_sums("texts.jsonl", range(6), answers=False)
+    trained = ["--trained-on", "trained.jsonl"]
+    for size in ([], ["--questions", 4]):  # a part of the set too
+        out = ["--out", f"eval{len(size)}"]
+        assert command("--data", "own.jsonl", *size, "--n", 1, *out)[0] == 0
+        told = command("--from", out[1], "--data", "own.jsonl", *trained)
+        assert (told[0], "nothing tells" in told[1]) == (0, False)
+        status, said, err = command("--from", out[1], "--data", "other.jsonl", *trained)
+        assert (status, said, err.count("\n")) == (2, "", 1)
+        assert err.startswith("error: tiny was not asked the questions that other.jsonl holds, ")
+    told = command("--from", "eval0", "--data", "texts.jsonl", *trained)  # the hash is of answers
+    assert (told[0], DOUBT.format("tiny", "texts") in told[1]) == (0, True)
+    Path("eval0/tiny/counts.csv").rename("bare.csv")
+    told = command("--from", "bare.csv", "--data", "other.jsonl", *trained)
+    assert (told[0], DOUBT.format("bare", "other") in told[1]) == (0, True)
+
+
+@pytest.mark.parametrize("asked", [3, 5])
+def test_a_runs_own_counts_of_another_set(command: Command, tmp_path: Path, asked: int) -> None:
+    """Where they are all there, its manifest decides; else it can only confirm."""
+    for name, first in (("own", 0), ("other", 20)):
+        write_sums(f"{name}.jsonl", range(first, first + 6))
+    own = load_questions("own.jsonl", ExactVerifier(), limit=asked)
+    run = write_run(tmp_path / "lens-seed0", test=own.describe())
+    arguments = ["--from", run, "--trained-on", "own.jsonl", "--data"]
+    status, out, _ = command(*arguments, "own.jsonl")
+    assert (status, "nothing tells" in out) == (0, False)
+    status, out, err = command(*arguments, "other.jsonl")
+    refused = err.startswith("error: lens-seed0 was not asked the questions that other.jsonl holds")
+    noted = DOUBT.format("lens-seed0", "other") in out
+    assert (status, refused, noted) == ((2, True, False) if asked == 3 else (0, False, True))
+
+
+def test_a_run_that_read_its_test_set_by_other_columns_is_not_refused(
+    command: Command, tmp_path: Path
+) -> None:
+    """The hash is of answers too, which may stand in another column than `answer`."""
+    write_sums("test.jsonl", range(3))
+    own = load_questions(SourceConfig("test.jsonl", columns=MAPPED), ExactVerifier())
+    for seed, columns in enumerate((asdict(MAPPED), {"answer": None}), 3):
+        test = {"source": "test.jsonl", "columns": columns}
+        settings = {"seed": seed, "methods": ["lens"], "data": {"test": test}}
+        run = write_run(tmp_path / f"lens-seed{seed}", test=own.describe(), **settings)
+        arguments = ["--from", run, "--trained-on", "test.jsonl", "--data", "test.jsonl"]
+        status, out, _ = command(*arguments)
+        noted = DOUBT.format(run.name, "test") in out
+        assert (status, noted) == ((0, True) if seed == 3 else (2, False))
+
+
 def test_a_run_left_out_its_own_test_questions_alone(
     command: Command,
     monkeypatch: pytest.MonkeyPatch,
@@ -744,6 +821,36 @@ def test_a_training_set_that_is_another_one_now_is_told(
     )
     assert [line for line in out.splitlines() if "holds now" in line] == [note]
     assert note in Path("runs/evaluate/table.txt").read_text("utf-8").splitlines()
+
+
+@pytest.mark.parametrize("size", [6, 4])
+def test_a_test_set_that_is_another_one_now_is_told(
+    command: Command, full_run: Path, tmp_path: Path, size: int
+) -> None:
+    """Also where the first few are asked only, or where the settings ask for a part of it."""
+    write_sums("test.jsonl", range(6))
+    copy = tmp_path / "lens-seed3"
+    shutil.copytree(full_run, copy)
+    config = yaml.safe_load((copy / "config.yaml").read_text())
+    config["data"] |= {"test": str(tmp_path / "test.jsonl"), "test_questions": size}
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    tested = load_questions("test.jsonl", ExactVerifier(), limit=size)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["data"]["test"] = tested.describe()
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    note = (
+        "note: lens-seed3 was tested on other questions while it was trained than its test set "
+        "holds now"
+    )
+    asked = ([], ["--questions", 2], ["--set", "data.test_questions=3"], ["--data", "test.jsonl"])
+    for changed in (False, True):
+        if changed:
+            write_sums("test.jsonl", [*range(3), *range(20, 23)])
+        for number, options in enumerate(asked):
+            out = ["--out", f"{changed}-{number}"]
+            status, said, err = command(copy, "--n", 1, *options, *out)
+            noted = note in said.splitlines()
+            assert (status, err, noted) == (0, "", changed and number < 2)
 
 
 def test_of_several_training_sets_the_union_is_told(
@@ -813,6 +920,9 @@ def test_a_signal_while_the_table_is_made(
         (["--n", 0], "'0' is not a whole number from 1"),
         (["--seed", -1], "'-1' is not a whole number"),
         (["nothing"], "no model folder nothing"),
+        ([""], "the name of a policy is empty"),
+        (["--data", "empty.jsonl"], "empty.jsonl: no questions"),
+        (["--questions", 10**6], "not 1000000: ask for fewer (data.test_questions; in an evaluat"),
         (["empty"], "empty holds no run, no checkpoint, no adapter and no model"),
         (["tiny", "tiny"], "tiny is named twice"),
         (["--data", "math-tset"], "did you mean 'math-test'?"),
@@ -893,6 +1003,11 @@ def test_a_spoilt_evaluation_is_not_gone_on_with(
     assert status == 2
     assert message in err
     assert err.count("\n") == 1
+    if name == "evaluation.json" and text is not None:
+        assert err.endswith("; delete runs/evaluate/tiny or choose another --out\n")
+        status, _, err = command("--from", "runs/evaluate")  # the counts are whole
+        assert (status, message in err, "delete" in err) == (2, True, False)
+        assert err.endswith("; mend it or copy it again\n")
 
 
 @pytest.mark.parametrize("kept", [1, {"config": 1, "manifest": {}}, {"manifest": {}}])

@@ -82,8 +82,11 @@ def test_forms_of_the_same_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("level", "expected"),
-    [("3", 3), ('"3"', 3), ('"Level 3"', 3), ("null", None), ('"Level ?"', None)],
-)
+    [
+        ("3", 3), ('"3"', 3), ('"Level 3"', 3),
+        ("null", None), ('"Level ?"', None), ('""', None), ('" "', None),
+    ],
+)  # fmt: skip
 def test_forms_of_a_level(level: str, expected: int | None, tmp_path: Path) -> None:
     line = f'{{"problem": "1+1", "answer": "2", "level": {level}}}'
     assert load(write(tmp_path / "data.jsonl", line)).items[0].level == expected
@@ -250,6 +253,14 @@ def test_a_gold_that_cannot_be_parsed_is_dropped_and_counted(tmp_path: Path) -> 
         assert found.unparsable == ("0", "3")
         with pytest.raises(UserError, match="no question whose answer can be verified"):
             load_questions(str(write(tmp_path / "bad.jsonl", lines[0])), verifier)
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_a_file_without_a_line_holds_no_questions(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"data\.jsonl: no questions$"):
+        load(path)
 
 
 # --- train and test -------------------------------------------------------------------------------
