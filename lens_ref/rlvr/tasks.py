@@ -196,8 +196,8 @@ def _repetitions(questions: Sequence[Question], verifier: Verifier) -> list[str]
     if not pairs:
         return []
     told = [
-        f"{len(pairs)} questions repeat the problem of another one, and are kept (for example "
-        f"{_ids(*pairs[0])})"
+        f"questions that repeat the problem of another one, and are kept: {len(pairs)} (for "
+        f"example {_ids(*pairs[0])})"
     ]
     differing = [(a, b) for a, b in pairs if a.answer.strip() != b.answer.strip()]
     verdicts = verifier.grade(

@@ -257,7 +257,7 @@ def check_counts(questions: Questions, path: Path, told: str) -> None:
         answers.setdefault(question.problem, set()).add(question.answer)
     repeated = Counter(question.problem for question in questions.items).most_common(1)[0][1] > 1
     if repeated:
-        assert "repeat the problem of another one" in told
+        assert "repeat the problem of another one, and are kept: " in told
         assert any("repeat the problem" in note for note in questions.describe()["notes"])
     if any("-77" in found and len(found) > 1 for found in answers.values()):
         assert "contradict the answer" in told

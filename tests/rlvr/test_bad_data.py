@@ -194,7 +194,7 @@ def test_repeated_problems_are_told_and_kept(tmp_path: Path) -> None:
     found = load(path)
     assert len(found) == 4
     assert found.notes == (
-        f"{path}: 2 questions repeat the problem of another one, and are kept (for example "
+        f"{path}: questions that repeat the problem of another one, and are kept: 2 (for example "
         "'0' and '2')",
         f"{path}: 1 of them contradict the answer that stands there first (for example "
         "'1' and '3'): one of the two is wrong; mend or leave out these questions",
@@ -239,7 +239,9 @@ def test_the_test_set_tells_too(tmp_path: Path, capsys: pytest.CaptureFixture[st
     twice = file(tmp_path, GOOD, GOOD)
     config = small_config(data__test=str(twice), data__test_questions=None)
     session.load_data(config, ExactVerifier())
-    assert "1 questions repeat the problem" in " ".join(capsys.readouterr().out.split())
+    assert "questions that repeat the problem of another one, and are kept: 1 (" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 # --- through the commands -------------------------------------------------------------------------
