@@ -131,7 +131,7 @@ def _write(path: Path, rows: list[list[Any]]) -> None:
 # --- what is wrong with a page --------------------------------------------------------------------
 
 OURS = {
-    "html": {"lang"}, "meta": {"charset", "name", "content"}, "table": set(), "figure": set(),
+    "html": {"lang"}, "meta": {"charset", "name", "content"}, "table": set(), "figure": {"id"},
     "p": {"class"}, "div": {"class"}, "th": {"class"}, "td": {"class"}, "img": {"alt", "src"},
 }  # fmt: skip
 PLAIN = (
@@ -139,6 +139,7 @@ PLAIN = (
     "li", "figcaption", "details", "summary", "strong",
 )  # fmt: skip
 VOID = ("meta", "img")
+NAME = re.compile(r"[a-z0-9_.-]+")
 SOURCE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/=]*")
 
 
@@ -165,6 +166,8 @@ class Page(HTMLParser):
                 self.faults.append(f"attribute: {tag} {name}")
             if name == "src" and not SOURCE.fullmatch(value or ""):
                 self.faults.append(f"source: {value}")
+            if name == "id" and not NAME.fullmatch(value or ""):
+                self.faults.append(f"id: {value}")
         if tag not in VOID:
             self._open.append(tag)
 

@@ -240,7 +240,7 @@ def write(found: Reproduction, out: Path) -> Path:
 def _figures(page: Path) -> set[str]:
     """The figures of a report: each lies as a PNG beside it, too."""
     text = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
-    return set(re.findall(r'<figure id="([\w.-]+)">', text))
+    return set(re.findall(r'<figure id="([a-z0-9_.-]+)">', text))
 
 
 def _body(found: Reproduction, out: Path) -> Iterator[str]:

@@ -207,7 +207,7 @@ def test_two_spellings_of_an_answer_are_no_contradiction(
 ) -> None:
     path = file(tmp_path, *({"problem": "p", "answer": a} for a in ("1/2", r"\frac{1}{2}", "0.5")))
     (note,) = load_questions(str(path), verifier).notes
-    assert "2 questions repeat" in note
+    assert "and are kept: 2 (for example" in note
 
 
 def test_what_a_limit_a_draw_and_a_filter_leave_out_is_told(tmp_path: Path) -> None:
