@@ -147,6 +147,9 @@ def test_runs_stand_in_their_rows_whatever_their_folders_are_called(tmp_path: Pa
     assert sixteen is not None
     assert sixteen.mean == pytest.approx(69.0 + 15.0)
     assert all(c.ours is None for (row, _), c in found.items() if row.startswith("Llama"))
+    *_, lens = document.reproduction([tmp_path]).tables[0].lines  # 2 ± 12.7062 · √2 / √2
+    assert lens.gain is not None
+    assert (lens.gain.low, lens.gain.high) == pytest.approx((-10.7062, 14.7062), abs=1e-3)
     text = written(tmp_path / "out", tmp_path)
     assert "2 were run at the paper's setting" in text
     # the paper's row and its difference; ours, differences +1 and +3 by seed; their intervals

@@ -139,7 +139,7 @@ def _gain(runs: Sequence[Run], baseline: Sequence[Run]) -> Estimate | None:
         100 * (at_end(run, "pass@1") - at_end(base, "pass@1"))
         for run in runs
         for base in baseline
-        if run.seed == base.seed and same_setting(run, base)
+        if run.seed == base.seed
     ]
     return over_seeds(pairs)
 
