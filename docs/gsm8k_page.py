@@ -205,11 +205,12 @@ def mean_rate(
 
 
 def by_level(setting: Setting) -> list[str]:
-    """pass@1 by level; nothing where questions have none, or nothing can be compared."""
+    """pass@1 by level; nothing where questions have none, or not all methods the same seeds."""
     first = setting.runs[0].evals
     levels = [level for level in dict.fromkeys(first["level"]) if level != "all"]
     others = [label for label in setting.labels if setting.paired(label) and label != BASELINE]
-    if not levels or not others:
+    alike = {len(setting.of(label)) for label in setting.labels}
+    if not levels or not others or len(alike) > 1:
         return []
     heads = ["level", "negative groups", "test questions", "pass@1 before", "GRPO after"]
     for label in others:

@@ -251,7 +251,7 @@ MUTANTS = [
     Mutant(
         "likelihood: one difficulty a question taken for one a column",
         "core/likelihood.py",
-        "if x.ndim not in (0, like.ndim):",
+        "if x.numel() != 1 and x.ndim != like.ndim:",
         "if False:",
         "core/test_bad_shapes_and_types.py::test_shapes_that_do_not_broadcast",
     ),
@@ -356,7 +356,7 @@ MUTANTS = [
     Mutant(
         "report: every row of a table of its own setting",
         "reporting/tables.py",
-        "key=_pairs_and_runs, default={}",
+        "key=_merits, default={}",
         "key=lambda rows: sum(map(len, rows.values())), default={}",
         "test_report.py::test_the_rows_of_a_model_are_of_one_setting",
     ),
@@ -860,8 +860,8 @@ MUTANTS = [
     Mutant(
         "report: differences not paired by seed",
         "reporting/tables.py",
-        "if run.seed == base.seed",
-        "if True",
+        "if run.seed == base.seed and same_setting(run, base)",
+        "if same_setting(run, base)",
         f"{REPORT}::test_runs_stand_in_their_rows_whatever_their_folders_are_called",
     ),
     Mutant(

@@ -81,6 +81,8 @@ def test_levels(page: Any, tmp_path: Path) -> None:
     assert f"{head}LENS as printed after | minus GRPO, points [95 %] |\n" in text
     assert "| 4–5 | 66.7 % | 4 | 5.0 % | 20.0 % | 51.2 % | +31.2 [0.0, +75.0] |\n" in text
     assert "| 4 | 75.0 % | 4 | 5.0 % | 20.0 % | 51.2 % | +62.5 [+25.0, +100.0] |\n" in text
+    a_run(tmp_path, "grpo", 1, (1, 1, 1, 1))  # in the mean, but of no difference
+    assert "| level |" not in page.page(tmp_path)
     shutil.rmtree(tmp_path / "grpo-seed0")
     assert "| level |" not in page.page(tmp_path)
 

@@ -234,6 +234,47 @@ def test_the_rows_of_a_model_are_of_one_setting(tmp_path: Path) -> None:
     )
 
 
+def test_rows_without_a_pair_are_of_what_was_run_and_do_not_compare(tmp_path: Path) -> None:
+    adapter = {"changes": {"model.lora": {"r": 32}, "optimizer.lr": 3e-6}}
+    for seed in (0, 1):
+        paper_run(tmp_path / "r" / f"g{seed}", "grpo", 0.54, seed, **adapter)
+    paper_run(tmp_path / "r" / "l", "lens", 0.42)
+    first = document.reproduction([tmp_path / "r"]).tables[0]
+    grpo, lens = (line for line in first.lines if line.row.model.startswith("Qwen"))
+    assert [len(line.runs) for line in (grpo, lens)] == [2, 1]
+    assert lens.gain is None
+    said = "Qwen-2.5-3B-Base: our rows are of different settings; don't compare them."
+    assert first.remarks[1:] == [said]
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_of_settings_with_as_many_pairs_the_papers_own_stands(tmp_path: Path, names: str) -> None:
+    adapter = {"model.lora": {"r": 32}, "optimizer.lr": 3e-6}
+    for name, changes in zip(names, (adapter, {"model.lora": None}), strict=True):
+        for method in ("grpo", "lens"):
+            paper_run(tmp_path / name / method, method, 0.5, changes=changes)
+    first = document.reproduction([tmp_path]).tables[0]
+    runs = [run for line in first.lines for run in line.runs]
+    assert [run.path.parent.name for run in runs] == [names[1]] * 2
+
+
+def test_of_two_copies_of_a_run_the_evaluated_one_counts(tmp_path: Path) -> None:
+    never = make_run(tmp_path / "a" / "g", "grpo", 0.5, changes={"eval.every": 0})
+    head = (never / "eval.csv").read_text().splitlines()[0]
+    (never / "eval.csv").write_text(head + "\n")
+    make_run(tmp_path / "b" / "g", "grpo", 0.5, changes={"eval.every": 1})
+    found = find([tmp_path])
+    assert [run.path.parent.name for run in found.finished] == ["b"]
+    assert [run.path.parent.name for run, _ in found.double] == ["a"]
+
+
+def test_manifests_of_another_program_are_passed_over(tmp_path: Path) -> None:
+    make_run(tmp_path / "r" / "g", "grpo", 0.5)
+    (tmp_path / "r" / "k8s").mkdir()
+    (tmp_path / "r" / "k8s" / "manifests.json").write_text("// none of ours\n{}")
+    assert len(find([tmp_path / "r"]).finished) == 1
+
+
 def test_a_method_beyond_the_papers_stands_beside_grpo_of_its_setting(tmp_path: Path) -> None:
     for seed in (0, 1):
         paper_run(tmp_path / "r" / f"g{seed}", "grpo", 0.5, seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import nan
 from pathlib import Path
 
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -81,15 +80,6 @@ def test_a_letter_that_the_font_lacks_is_no_warning() -> None:
     figure, (axes,) = report_figures.frame()
     axes.set_title("模型")
     assert report_figures.png(figure).startswith(b"\x89PNG")
-
-
-def test_no_interval_is_no_band() -> None:
-    """Three updates: two seeds that agree, then 50 ± 5, twice."""
-    _, (axes,) = report_figures.frame()
-    x, low, high = np.arange(3), np.array([50.0, 45, 45]), np.array([50.0, 55, 55])
-    run_figures._shade(axes, x, low, high, "black")
-    (band,) = axes.collections
-    assert band.get_paths()[0].vertices[:, 0].min() == 1
 
 
 def test_the_overview_is_computed() -> None:

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from lens_ref.core._checks import (
     as_number,
-    common_dtype,
     nearest,
     require_at_least,
     require_positive,
@@ -224,10 +223,9 @@ def lens_advantages(
     # log-probabilities of −10⁴ keep their digits.
     top = log_confidence.amax(-1, keepdim=True).masked_fill(~valid.any(-1, keepdim=True), 0.0)
     # Confidences that rounding alone can have parted are equal: their spread, standardised, would
-    # be a full-strength signal. log π is known to half an eps of its dtype, so is the quotient.
+    # be a full-strength signal.
     size = log_confidence.abs().masked_fill(~valid, 0.0).amax(-1, keepdim=True)
-    rounding = 2 * torch.finfo(common_dtype(rollouts.logprobs)).eps
-    equal = all_equal(log_confidence, valid, rounding * size)
+    equal = all_equal(log_confidence, valid, _rounding(rollouts.logprobs.dtype) * size)
     relative = (log_confidence - top).masked_fill(equal & valid, 0.0)
     importance = readings[config.difficulty_confidence] - top
     log_difficulty = difficulty(rewards, relative, config.guard, importance, valid)
@@ -272,6 +270,13 @@ def lens_advantages(
             "calibrated_reward": returned(entered),
         },
     )
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    """How far, of their size, two equal confidences may lie apart: log π is known to half an eps of
+    its dtype, the quotient by the length to half an eps of a wider one."""
+    own = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+    return max(own, 2 * min(own or 1.0, torch.finfo(torch.float32).eps))
 
 
 def _rows_that_count(rollouts: Rollouts, config: LensConfig) -> Tensor:

@@ -47,7 +47,7 @@ class Rollouts:
     """
 
     rewards: Tensor  # [B, G], in [0, 1]
-    logprobs: Tensor  # [B, G], nats, sum over the response's tokens
+    logprobs: Tensor  # [B, G], nats, sum over the response's tokens, made in float64 if possible
     lengths: Tensor  # [B, G], response tokens, EOS included, >= 1
     token_logprobs: Tensor | None = None  # [B, G, T], nats
     mask: Tensor | None = None  # [B, G, T] bool, True on response tokens

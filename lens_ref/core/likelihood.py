@@ -73,8 +73,9 @@ def mle_loss(
     Args:
         log_pi: `[...]` log π_θ(o_i|q_i) of each sample, nats; differentiable.
         rewards: `[...]` in [0, 1].
-        difficulty: D(q_i) of each sample (or a scalar); +inf allowed; held fixed.
-        preference: ρ(q_i, o_i) of each sample ≥ 0; default 1; held fixed.
+        difficulty: `[...]` D(q_i) of each sample, `[B, 1]` one a question of `[B, G]` samples, or
+            a scalar; +inf allowed; held fixed.
+        preference: `[...]` ρ(q_i, o_i) of each sample ≥ 0; default 1; held fixed.
 
     Returns:
         A scalar, differentiable in `log_pi`.
@@ -226,10 +227,13 @@ def _wider(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _per_sample(x: Tensor, like: Tensor, name: str, dtype: torch.dtype) -> Tensor:
-    """A scalar, or one number a sample: one a question could be taken for one a column."""
-    if x.ndim not in (0, like.ndim):
+    """One number for all or one a sample: `[B]` of `[B, B]` could be a question's or a column's."""
+    if x.numel() != 1 and x.ndim != like.ndim:
         shape, expected = tuple(x.shape), tuple(like.shape)
-        raise ValueError(f"{name} has shape {shape}: expected one number a sample, {expected}")
+        raise ValueError(
+            f"{name} has shape {shape}: expected one number a sample, {expected}; one a question "
+            "has an axis of length 1 in the place of its samples"
+        )
     return _wider(x, dtype)
 
 

@@ -24,11 +24,12 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _width(text: str) -> int:
-    """Places on a terminal: two for a Chinese, Japanese or Korean letter, none for a mark that
-    stands over or under another."""
+    """Places on a terminal: two for a Chinese, Japanese or Korean letter, none for a mark over or
+    under another or a letter that is not seen."""
     return sum(
-        0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF")
+        1 + (unicodedata.east_asian_width(letter) in "WF")
         for letter in text
+        if unicodedata.category(letter) not in ("Mn", "Me", "Cf")
     )
 
 

@@ -45,6 +45,7 @@ class Evaluated:
     step: int | None = None  # of its training, where it is known
     trained: Training | None = None  # what its run says, where that is known
     dropped: int = 0  # questions that were not asked: their answers can't be parsed
+    source: str | None = None  # what the questions were called, where it is known
 
     @property
     def method(self) -> str:

@@ -4,15 +4,14 @@ more than the number of a row, so the hash that was kept beside them is made ane
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from itertools import islice
 
 from lens_ref.evaluating.estimates import Evaluated
 from lens_ref.rlvr import sources
-from lens_ref.rlvr.data_config import ColumnsConfig, SourceConfig
+from lens_ref.rlvr.data_config import SourceConfig
 from lens_ref.rlvr.errors import UserError
 from lens_ref.rlvr.sources import Row
-from lens_ref.rlvr.tasks import digest, id_of, question_of
+from lens_ref.rlvr.tasks import digest, id_of, question_of, short_name
 
 
 def rows_by_id(source: SourceConfig, limit: int | None) -> dict[str, Row]:
@@ -25,8 +24,8 @@ def are_of(run: Evaluated, source: SourceConfig, rows: Mapping[str, Row]) -> boo
     """Whether a run was asked the questions of a set; None where that can't be told.
 
     It may have been asked a part of them: what it counted is hashed, in its order. Of an evaluation
-    that isn't finished, whose further questions are not known, the first rows are tried. A run that
-    read its test set by other columns may have had the same questions with another hash.
+    that isn't finished, whose further questions are not known, the first rows are tried: they can
+    only confirm. A set of the same name may have been read by other columns, or changed since.
 
     Args:
         rows: of the set.
@@ -39,12 +38,5 @@ def are_of(run: Evaluated, source: SourceConfig, rows: Mapping[str, Row]) -> boo
         same = digest(question_of(rows[i].values, rows[i].where) for i in ids) == run.data
     except UserError:  # a row without an answer, which the hash is of too
         return None
-    return same if same or (finished and not _by_other_columns(run, source)) else None
-
-
-def _by_other_columns(run: Evaluated, source: SourceConfig) -> bool:
-    data = run.trained.config.get("data") if run.trained else None
-    test = data.get("test") if isinstance(data, dict) else None
-    own = test.get("columns") if isinstance(test, dict) else None
-    usual = asdict(ColumnsConfig())
-    return isinstance(own, dict) and usual | own != asdict(source.columns)
+    namesake = run.source is not None and short_name(run.source) == short_name(source.source)
+    return same if same or (finished and not namesake) else None

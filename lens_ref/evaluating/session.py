@@ -79,7 +79,7 @@ def run(request: Request) -> int:
         with StopRequest() as stop, Verifier(**asdict(first)) as verifier:
             questions = _load(source, limit, verifier)
             if request.data is None:
-                notes += _tested_on_others(request, source, targets, names, questions, verifier)
+                notes += _tested_on_others(request, targets, names, questions)
             shared = _overlap_of(request, targets, names, questions, verifier)
             for target, name in zip(targets, names, strict=True):
                 if evaluated:
@@ -150,41 +150,22 @@ def _load(source: SourceConfig, limit: int | None, verifier: Verifier) -> Questi
 
 
 def _tested_on_others(
-    request: Request,
-    source: SourceConfig,
-    targets: Sequence[Target],
-    names: Sequence[str],
-    questions: Questions,
-    verifier: Verifier,
+    request: Request, targets: Sequence[Target], names: Sequence[str], questions: Questions
 ) -> list[str]:
-    """A line for each run whose test set, as long as its settings say, is another one today."""
+    """A line for each run whose test set is another one today; none where other questions, or a
+    part of them, were asked for, or by another verifier, which may leave out others."""
     overrides = request.options.overrides or {}
-    if any(key == "data" or key.startswith("data.test") for key in overrides):
-        return []  # others are meant
-    now: dict[int | None, str | None] = {}
+    meant = any(key.startswith(("data", "verifier")) for key in overrides)
     notes = []
     for name, target in zip(names, targets, strict=True):
         then = target.trained.questions("test").get("sha256") if target.trained else None
-        if not then:
-            continue
-        limit = target.config.data.test_questions
-        if limit not in now:
-            whole = request.questions in (None, limit)
-            now[limit] = questions.sha256 if whole else _sha256(source, limit, verifier)
-        if then != now[limit]:
+        whole = request.questions in (None, target.config.data.test_questions)
+        if then and whole and not meant and then != questions.sha256:
             notes.append(
                 f"{name} was tested on other questions while it was trained than its test set "
                 "holds now"
             )
     return notes
-
-
-def _sha256(source: SourceConfig, limit: int | None, verifier: Verifier) -> str | None:
-    """Of the first so many questions; None where they can't be read."""
-    try:
-        return load_questions(source, verifier, limit=limit, split=source.split).sha256
-    except UserError:
-        return None
 
 
 def _overlap_of(
@@ -355,6 +336,7 @@ def _counted(path: Path, name: str) -> Evaluated:
         data=tested.get("sha256") or None,
         trained=trained,
         dropped=tested.get("dropped_unparsable", 0),
+        source=tested.get("source"),
     )
 
 
@@ -419,7 +401,10 @@ def _evaluated(name: str, done: Sequence[Count], folder: Path) -> Evaluated:
     trained = sampling.training_of(manifest, folder)
     dropped = manifest.get("dropped_unparsable")
     dropped = dropped if type(dropped) is int else 0  # older ones don't say
-    return Evaluated(name, done, data["questions"], data["sha256"], told, step, trained, dropped)
+    source = data["source"] if isinstance(data.get("source"), str) else None
+    return Evaluated(
+        name, done, data["questions"], data["sha256"], told, step, trained, dropped, source
+    )
 
 
 def _files(path: Path) -> list[Path]:

@@ -82,10 +82,11 @@ def _no_folder(path: Path) -> str:
 
 
 def _once(runs: list[Run]) -> tuple[list[Run], list[tuple[Run, Run]]]:
-    """The first run of every setting, method and seed, and those that were left out for it."""
+    """The first run of every setting, method and seed, or the first that was evaluated, and those
+    that were left out for it."""
     kept: list[Run] = []
     left_out = list[tuple[Run, Run]]()
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.evals.empty):
         twin = next(
             (
                 k
@@ -117,14 +118,18 @@ def _below(folder: Path) -> Iterator[Run]:
 
 def _is_collection(folder: Path) -> bool:
     """Whether a folder with a manifests.json holds collected runs; UserError on half of them."""
-    there = [(folder / name).is_file() for name in ("curves.csv", "updates.csv")]
-    if not all(there) and _holds_collected(read_json(folder / "manifests.json", COPY_AGAIN)):
-        missing = "updates.csv" if there[0] else "curves.csv"
-        raise UserError(f"{folder} is half a collection: it has no {missing}; copy it again")
-    return there[0]
+    missing = [name for name in ("curves.csv", "updates.csv") if not (folder / name).is_file()]
+    if missing and _holds_collected(folder / "manifests.json"):
+        raise UserError(f"{folder} is half a collection: it has no {missing[0]}; copy it again")
+    return "curves.csv" not in missing
 
 
-def _holds_collected(manifests: Any) -> bool:
+def _holds_collected(path: Path) -> bool:
+    """Whether a file, which may be of another program's, lists collected runs."""
+    try:
+        manifests = read_json(path, COPY_AGAIN)
+    except UserError:
+        return False
     return isinstance(manifests, list) and bool(manifests) and all(map(_is_collected, manifests))
 
 

@@ -65,13 +65,8 @@ def _draw(axes: Axes, drawn: Curve, look: Style, label: str) -> None:
         axes.errorbar(step, mean, yerr=[mean - low, high - mean], color=color, ls="",
                       marker=look.marker, elinewidth=0.9, capsize=3, label=label)  # fmt: skip
         return
-    _shade(axes, step, low, high, color)
+    axes.fill_between(step, low, high, color=color, alpha=0.15, lw=0)
     axes.plot(step, mean, color=color, ls=line, marker=look.marker, lw=2, label=label)
-
-
-def _shade(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, color: str) -> None:
-    """An interval over seeds, where there is one."""
-    axes.fill_between(x, low, high, where=(high > low).tolist(), color=color, alpha=0.15, lw=0)
 
 
 def training_curves(filled: Filled) -> Figure:
@@ -163,7 +158,7 @@ def _draw_share(axes: Axes, runs: Sequence[Run], look: Style, label: str) -> Non
     found = [e for x in np.array(smooth).T if (e := over_seeds(x, rates=True)) is not None]
     x = 100 * np.arange(1, len(found) + 1) / len(found)
     mean, low, high = _spans(found)
-    _shade(axes, x, low, high, look.color)
+    axes.fill_between(x, low, high, color=look.color, alpha=0.15, lw=0)
     axes.plot(x, mean, color=look.color, ls=look.line, marker=look.marker, markevery=0.1, lw=1.8,
               label=label)  # fmt: skip
 

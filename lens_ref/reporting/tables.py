@@ -64,8 +64,13 @@ class Filled:
         differing = []
         for model in self.table.models:
             rows = [line for line in self.lines if line.row.model == model]
-            if said := paper.remarks(run for line in rows for run in line.runs):
+            runs = [run for line in rows for run in line.runs]
+            if said := paper.remarks(runs):
                 differing.append(f"{model}: ours differ from the paper's in {'; '.join(said)}.")
+            if not all(same_setting(runs[0], run) for run in runs):
+                differing.append(
+                    f"{model}: our rows are of different settings; don't compare them."
+                )
         return [*differing, *(reason for line in self.lines for reason in line.left_out)]
 
 
@@ -105,7 +110,8 @@ def fill(table: paper.PaperTable, runs: Sequence[Run]) -> Filled:
 
 def standing_in(table: paper.PaperTable, runs: Sequence[Run]) -> dict[paper.Row, list[Run]]:
     """The runs of every row. Those of one model are of one setting, so that they compare: the one
-    with the most pairs of a seed, then with the most runs."""
+    with the most pairs of a seed, then runs, then of the paper's own. Where nothing pairs, each row
+    has those of the setting with the most runs in it."""
     found = {
         row: [r for r in runs if paper.belongs(r, table, row) and not paper.deviations(r)]
         for row in table.rows
@@ -117,14 +123,19 @@ def standing_in(table: paper.PaperTable, runs: Sequence[Run]) -> dict[paper.Row,
             for row in rows
             for first in found[row]
         ]
-        found |= max(settings, key=_pairs_and_runs, default={})
+        best = max(settings, key=_merits, default={})
+        if best and not _merits(best)[0]:
+            best = {row: max((s[row] for s in settings), key=len) for row in rows}
+        found |= best
     return found
 
 
-def _pairs_and_runs(rows: dict[paper.Row, list[Run]]) -> tuple[int, int]:
+def _merits(rows: dict[paper.Row, list[Run]]) -> tuple[int, int, int]:
+    """Pairs with GRPO of a seed, runs, and in how little they differ from the paper's setting."""
     base = {run.seed for row, runs in rows.items() if row.role == "grpo" for run in runs}
     others = [run.seed for row, runs in rows.items() if row.role != "grpo" for run in runs]
-    return sum(seed in base for seed in others), sum(map(len, rows.values()))
+    every = [run for runs in rows.values() for run in runs]
+    return sum(seed in base for seed in others), len(every), -len(paper.remarks(every))
 
 
 def _reason(run: Run, standing: Sequence[Run]) -> str:
@@ -139,7 +150,7 @@ def _gain(runs: Sequence[Run], baseline: Sequence[Run]) -> Estimate | None:
         100 * (at_end(run, "pass@1") - at_end(base, "pass@1"))
         for run in runs
         for base in baseline
-        if run.seed == base.seed
+        if run.seed == base.seed and same_setting(run, base)
     ]
     return over_seeds(pairs)
 

@@ -320,7 +320,7 @@ def test_equal_rewards_and_confidences_give_exactly_zero(rewards: list[float], n
             assert result.tolist() == [0.0] * len(rewards)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("reward", [0.0, 0.25])
 @pytest.mark.parametrize("norm", ["demean", "demean_std", "posterior_std"])
 def test_confidences_that_rounding_has_parted_are_equal(
@@ -330,7 +330,7 @@ def test_confidences_that_rounding_has_parted_are_equal(
     last digit, whose standard deviation would divide it up to full strength."""
     random = torch.Generator().manual_seed(0)
     lengths = torch.randint(2, 400, (200, 16), generator=random)
-    logprobs = lengths.to(dtype) * math.log(0.85)
+    logprobs = (lengths.double() * math.log(0.85)).to(dtype)
     assert (logprobs / lengths).unique().numel() > 1
     rewards = torch.full((200, 16), reward, dtype=dtype)
     config = LensConfig(negative_norm=norm)  # type: ignore[arg-type]

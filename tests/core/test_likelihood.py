@@ -196,6 +196,16 @@ def test_digits_that_a_narrow_difficulty_or_preference_does_not_cost(
     assert_relative(function(log_pi, rewards, wholes[0][0], wholes[1][0]), expected, 1e-15)
 
 
+def test_a_difficulty_for_all_or_for_each_question() -> None:
+    log_pi, rewards = tensor([[-1.0, -2.0], [-3.0, -1.5]]), tensor([[0.0, 1.0], [1.0, 0.0]])
+    for all_of_them in (tensor(2.0), tensor([2.0]), tensor([[2.0]]), 2.0):
+        expected = mle_loss(log_pi, rewards, torch.full_like(log_pi, 2.0))
+        assert torch.equal(mle_loss(log_pi, rewards, all_of_them), expected)
+    by_question = tensor([[2.0], [4.0]])
+    expected = mle_coefficient(log_pi, rewards, tensor([[2.0, 2.0], [4.0, 4.0]]))
+    assert torch.equal(mle_coefficient(log_pi, rewards, by_question), expected)
+
+
 def test_a_bound_is_multiplied_in_the_wider_dtype() -> None:
     pi, p_star = tensor([0.5, 0.5]), tensor([1.0, 0.0])
     difficulty, rho = torch.tensor([1.1]), torch.tensor([0.7, 1.3])

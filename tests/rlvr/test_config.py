@@ -113,9 +113,9 @@ def test_a_recipe_can_be_extended_by_its_name() -> None:
     ("text", "key", "told"),
     [
         ("rollout: 3", "rollout.questions", "config: rollout: Input should be a dictionary"),
-        ("rollout: hello", "rollout.vllm.dtype", "(got 'hello')"),
+        ("rollout: hello", "rollout.vllm.eager", "(got 'hello')"),
         ("model: [7]", "model.path", "config: model: Input should be a dictionary"),
-        ("rollout: {vllm: 1}", "rollout.vllm.dtype", "config: rollout.vllm: Input should be"),
+        ("rollout: {vllm: 1}", "rollout.vllm.eager", "config: rollout.vllm: Input should be"),
     ],
 )
 def test_a_section_that_is_none_is_told_though_an_override_is_in_it(
