@@ -209,7 +209,7 @@ def by_level(setting: Setting) -> list[str]:
     first = setting.runs[0].evals
     levels = [level for level in dict.fromkeys(first["level"]) if level != "all"]
     others = [label for label in setting.labels if setting.paired(label) and label != BASELINE]
-    alike = {len(setting.of(label)) for label in setting.labels}
+    alike = {frozenset(run.seed for run in setting.of(label)) for label in setting.labels}
     if not levels or not others or len(alike) > 1:
         return []
     heads = ["level", "negative groups", "test questions", "pass@1 before", "GRPO after"]

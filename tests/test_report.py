@@ -685,25 +685,18 @@ def test_counts_that_are_not_those_of_the_evaluation(
 
 
 @pytest.mark.parametrize("table", ["curves.csv", "updates.csv"])
-def test_collected_rows_that_come_twice(
+def test_a_table_of_a_collection_with_rows_twice_or_that_is_not_there(
     tmp_path: Path, table: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_run(tmp_path / "r/grpo-seed0", "grpo", 0.25)
     collect.collect([tmp_path / "r"], tmp_path / "c")
     path = tmp_path / "c" / table
+    asked = ["--results", str(tmp_path / "c"), "--out", str(tmp_path / "out")]
     path.write_text(path.read_text() + path.read_text().splitlines()[1] + "\n")
-    assert report.main(["--results", str(tmp_path / "c"), "--out", str(tmp_path / "out")]) == 2
+    assert report.main(asked) == 2
     assert "the same method and seed and step" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("table", ["curves.csv", "updates.csv"])
-def test_half_a_collection_is_no_empty_one(
-    tmp_path: Path, table: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_run(tmp_path / "r/grpo-seed0", "grpo", 0.25)
-    collect.collect([tmp_path / "r"], tmp_path / "c")
-    (tmp_path / "c" / table).unlink()
-    assert report.main(["--results", str(tmp_path / "c"), "--out", str(tmp_path / "out")]) == 2
+    path.unlink()
+    assert report.main(asked) == 2
     said = f"error: {tmp_path / 'c'} is half a collection: it has no {table}; copy it again\n"
     assert capsys.readouterr().err == said
 
