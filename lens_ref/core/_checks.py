@@ -111,6 +111,12 @@ def require_rewards(rewards: Tensor, valid: Tensor | None = None) -> None:
     require(ok, rewards, "rewards", "a reward must lie in [0, 1]", DomainError)
 
 
+def require_logprobs(logprobs: Tensor, name: str) -> None:
+    """Log-probabilities are at most 0, up to rounding; NaN is refused."""
+    possible = logprobs <= LOGPROB_SLACK
+    require(possible, logprobs, name, "a log-probability is at most 0", DomainError)
+
+
 def require_lengths(lengths: Tensor, rows: Tensor | None = None) -> None:
     """In these rows (default: all) a response has at least one token, and a whole number."""
     ok = (lengths >= 1) & (lengths < torch.inf) & (lengths == lengths.floor())

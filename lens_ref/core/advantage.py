@@ -23,6 +23,7 @@ from torch import Tensor
 
 from lens_ref.core._checks import (
     as_number,
+    common_dtype,
     nearest,
     require_at_least,
     require_positive,
@@ -225,7 +226,7 @@ def lens_advantages(
     # Confidences that rounding alone can have parted are equal: their spread, standardised, would
     # be a full-strength signal.
     size = log_confidence.abs().masked_fill(~valid, 0.0).amax(-1, keepdim=True)
-    equal = all_equal(log_confidence, valid, _rounding(rollouts.logprobs.dtype) * size)
+    equal = all_equal(log_confidence, valid, _rounding(rollouts.logprobs) * size)
     relative = (log_confidence - top).masked_fill(equal & valid, 0.0)
     importance = readings[config.difficulty_confidence] - top
     log_difficulty = difficulty(rewards, relative, config.guard, importance, valid)
@@ -272,11 +273,12 @@ def lens_advantages(
     )
 
 
-def _rounding(dtype: torch.dtype) -> float:
+def _rounding(log_pi: Tensor) -> float:
     """How far, of their size, two equal confidences may lie apart: log π is known to half an eps of
     its dtype, the quotient by the length to half an eps of a wider one."""
-    own = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
-    return max(own, 2 * min(own or 1.0, torch.finfo(torch.float32).eps))
+    wide = common_dtype(log_pi)
+    own = log_pi.dtype if log_pi.is_floating_point() else wide
+    return max(torch.finfo(own).eps, 2 * torch.finfo(wide).eps)
 
 
 def _rows_that_count(rollouts: Rollouts, config: LensConfig) -> Tensor:

@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from lens_ref.core._checks import (
-    LOGPROB_SLACK,
-    DomainError,
     as_float,
     broadcast,
     common_dtype,
-    require,
     require_lengths,
+    require_logprobs,
 )
 
 
@@ -40,7 +38,6 @@ def length_normalized(logprobs: Tensor, lengths: Tensor) -> Tensor:
     """
     logprobs, lengths = broadcast(as_float(logprobs, "logprobs"), as_float(lengths, "lengths"))
     require_lengths(lengths)
-    possible = logprobs <= LOGPROB_SLACK
-    require(possible, logprobs, "logprobs", "a log-probability is at most 0", DomainError)
+    require_logprobs(logprobs, "logprobs")
     dtype = common_dtype(logprobs)
     return logprobs.to(dtype).clamp(max=0.0) / lengths.to(logprobs.device, dtype)

@@ -55,7 +55,10 @@ def importance_difficulty(
         DomainError: a reward outside [0, 1] or NaN.
         ValueError: a NaN or +inf confidence; an empty group axis.
     """
-    rewards, log_confidence, valid = _prepare(rewards, log_confidence, valid)
+    return _log_importance(*_prepare(rewards, log_confidence, valid))
+
+
+def _log_importance(rewards: Tensor, log_confidence: Tensor, valid: Tensor) -> Tensor:
     counted = valid & (rewards > 0)
     terms = torch.where(counted, rewards, 1.0).log() - log_confidence
     log_sum = torch.logsumexp(terms.masked_fill(~counted, -math.inf), dim=-1)
@@ -91,13 +94,12 @@ def difficulty(
         ValueError: a NaN or +inf confidence; an empty group axis.
     """
     guard = require_positive(guard, "guard", above=1.0)
-    if importance_log_confidence is None:
-        log_importance = importance_difficulty(rewards, log_confidence, valid)
-    else:
-        name = "importance_log_confidence"
-        prepared = _prepare(rewards, importance_log_confidence, valid, name)
-        log_importance = importance_difficulty(*prepared)
-    rewards, log_confidence, valid = _prepare(rewards, log_confidence, valid)
+    prepared = _prepare(rewards, log_confidence, valid)
+    importance, name = prepared, "importance_log_confidence"
+    if importance_log_confidence is not None:
+        importance = _prepare(rewards, importance_log_confidence, valid, name)
+    log_importance = _log_importance(*importance)
+    _, log_confidence, valid = prepared
     log_floor = log_confidence.masked_fill(~valid, -math.inf).amax(-1) + math.log(guard)
     undefined = torch.isposinf(log_importance)  # no reward above 0: a negative group
     return torch.where(undefined, log_floor, torch.maximum(log_importance, log_floor))

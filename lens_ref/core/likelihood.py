@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from lens_ref.core._checks import (
-    LOGPROB_SLACK,
     DomainError,
     Number,
     as_float,
@@ -28,6 +27,7 @@ from lens_ref.core._checks import (
     common_dtype,
     per_question,
     require,
+    require_logprobs,
     require_rewards,
 )
 from lens_ref.core.weight import log1mexp, odds_from_log, weight
@@ -243,8 +243,7 @@ def _samples(
     """Check one value a sample; returns log π, r and log(Dρ) in one dtype and shape."""
     log_pi, rewards = as_float(log_pi, "log_pi"), as_float(rewards, "rewards").detach()
     require_rewards(rewards)
-    possible = log_pi <= LOGPROB_SLACK
-    require(possible, log_pi, "log_pi", "a log-probability is at most 0", DomainError)
+    require_logprobs(log_pi, "log_pi")
     log_pi, rewards = broadcast(log_pi, rewards)
     dtype = common_dtype(log_pi, rewards)
     log_bound = _per_sample(_difficulty(difficulty), log_pi, "difficulty", dtype).log()

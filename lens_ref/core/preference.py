@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from lens_ref.core._checks import (
-    LOGPROB_SLACK,
     DomainError,
     Number,
     as_float,
@@ -26,6 +25,7 @@ from lens_ref.core._checks import (
     nearest,
     per_question,
     require,
+    require_logprobs,
     require_positive,
     work_dtype,
 )
@@ -65,8 +65,7 @@ def length_preference_reward(
     """
     gamma = require_positive(gamma, "gamma")
     log_pi = as_float(log_pi, "log_pi")
-    possible = log_pi <= LOGPROB_SLACK
-    require(possible, log_pi, "log_pi", "a log-probability is at most 0", DomainError)
+    require_logprobs(log_pi, "log_pi")
     log_confidence = length_normalized(log_pi, lengths)  # checks the lengths
     if form not in ("exact", "practical"):
         raise ValueError(f"unknown form {form!r}: {nearest(form, ('exact', 'practical'))}")

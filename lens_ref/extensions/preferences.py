@@ -45,6 +45,7 @@ from lens_ref.core._checks import (
     broadcast,
     require,
     require_lengths,
+    require_logprobs,
     require_positive,
     work_dtype,
 )
@@ -155,6 +156,5 @@ def preference_reward(
         ValueError: shapes that do not line up.
     """
     log_pi, log_rho = broadcast(as_float(log_pi, "log_pi"), as_float(log_rho, "log_rho"))
-    possible = log_pi <= LOGPROB_SLACK
-    require(possible, log_pi, "log_pi", "a log-probability is at most 0", DomainError)
+    require_logprobs(log_pi, "log_pi")
     return calibrated_reward(rewards, log_pi.clamp(max=0.0) - log_rho, log_difficulty)

@@ -48,10 +48,13 @@ class Reproduction:
         the paper's tables, or compare something."""
         return tuple(s for s in grouped(self.found.finished) if s.compares or self._others(s))
 
+    @cached_property
+    def _standing(self) -> set[int]:
+        return {id(r) for one in self.tables for line in one.lines for r in line.runs}
+
     def _others(self, setting: Setting) -> list[Run]:
         """The runs of a setting that stand in no row of the paper's tables."""
-        standing = {id(r) for one in self.tables for line in one.lines for r in line.runs}
-        return [run for run in setting.runs if id(run) not in standing]
+        return [run for run in setting.runs if id(run) not in self._standing]
 
     def paper_drawings(self) -> dict[str, Drawing]:
         """The paper's figures, in its order."""
@@ -222,7 +225,8 @@ def write(found: Reproduction, out: Path) -> Path:
     """
     with writing(out, AGAIN):
         out.mkdir(parents=True, exist_ok=True)
-        before = _figures(out / "report.html")
+        old = out / "report.html"
+        before = _figures(old.read_text("utf-8", "replace")) if old.is_file() else set()
     body = list(_body(found, out))
     for name, text in {
         "report.html": page("LENS: the paper's tables beside our runs", body, "68rem"),
@@ -232,15 +236,14 @@ def write(found: Reproduction, out: Path) -> Path:
     }.items():
         write_whole(out / name, text, AGAIN)
     with writing(out, AGAIN):
-        for name in before - _figures(out / "report.html"):
+        for name in before - _figures("".join(body)):
             (out / f"{name}.png").unlink(missing_ok=True)
     return out / "report.html"
 
 
-def _figures(page: Path) -> set[str]:
+def _figures(html: str) -> set[str]:
     """The figures of a report: each lies as a PNG beside it, too."""
-    text = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
-    return set(re.findall(r'<figure id="([a-z0-9_.-]+)">', text))
+    return set(re.findall(r'<figure id="([a-z0-9_.-]+)">', html))
 
 
 def _body(found: Reproduction, out: Path) -> Iterator[str]:

@@ -25,8 +25,7 @@ from lens_ref import extras
 extras.check_command(__name__, "the study")
 
 from lens_ref.command_line import OneLineParser, folder, positive
-from lens_ref.core._checks import nearest
-from lens_ref.methods import names
+from lens_ref.methods import spec
 from lens_ref.rlvr.config import load, method_label, to_dict
 from lens_ref.rlvr.console import console
 from lens_ref.rlvr.errors import UserError
@@ -76,9 +75,10 @@ def _check_methods(texts: Sequence[str]) -> None:
     """Raises UserError, once for all seeds, where one is none; the study imports none of the user's
     own."""
     for text in texts:
-        name = text.partition(":")[0]
-        if name not in names():
-            raise UserError(f"unknown method {name!r}: {nearest(name, names())}")
+        try:
+            spec(text.partition(":")[0])
+        except ValueError as error:
+            raise UserError(str(error)) from None
     load(overrides={"methods": list(texts)})
 
 
